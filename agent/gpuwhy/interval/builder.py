@@ -1,0 +1,223 @@
+"""Samples to intervals: tumbling windows on the monotonic clock, the same for all GPUs of a host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuwhy.interval.interval import Interval, Stat
+from gpuwhy.sample import Sample
+from gpuwhy.source import GpuFacts, Reading
+
+DEFAULT_INTERVAL_S = 5.0
+TAIL = 0.5  # of an interval: a shorter end joins the interval before it
+_DUST_S = 1e-6  # Unix times, the clock of rows without another one, have steps of 2.4e-7
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The part of a sample that falls into an interval: seconds, and their share of all it speaks for."""
+
+    sample: Sample
+    seconds: float
+    share: float
+
+
+@dataclass(slots=True)
+class _Span:
+    """An interval in the making, all GPUs of the host."""
+
+    start_s: float
+    end_s: float
+    unix_end_s: float
+    pieces: dict[Key, list[_Piece]]
+    gpus: Mapping[Key, GpuFacts]
+    up: frozenset[Key]
+
+    def join(self, tail: _Span) -> None:
+        for key, pieces in tail.pieces.items():
+            self.pieces.setdefault(key, []).extend(pieces)
+        self.gpus = {**self.gpus, **tail.gpus}
+        self.end_s, self.unix_end_s, self.up = tail.end_s, tail.unix_end_s, tail.up
+
+    def intervals(self) -> list[Interval]:
+        return [_interval(self, key, self.pieces.get(key, ())) for key in self.gpus]
+
+
+class IntervalBuilder:
+    """Cuts one host's samples into intervals; every GPU of the host has the same borders.
+
+    Intervals lie end to end from the first reading's start, and again from where the clock itself began
+    anew. ``interval_s`` is stretched to twice the source's period. A restart ends an interval early, so
+    that none mixes two runs. With ``hold`` the newest interval is kept back until the next is whole, so
+    that a short tail can be joined to it; without, a tail is an interval of its own.
+    """
+
+    def __init__(self, interval_s: float = DEFAULT_INTERVAL_S, *, hold: bool = False) -> None:
+        self._interval_s = interval_s
+        self._hold = hold
+        self._held: _Span | None = None
+        self._start_s: float | None = None
+        self._length_s = interval_s
+        self._last_s = 0.0
+        self._unix_s = 0.0
+        self._pieces: dict[Key, list[_Piece]] = {}
+        self._gpus: dict[Key, GpuFacts] = {}
+        self._up: frozenset[Key] = frozenset()
+
+    def add(self, reading: Reading, samples: Sequence[Sample]) -> list[list[Interval]]:
+        """The intervals that this reading completes, oldest first, each a list of all GPUs."""
+        end = reading.end_s
+        if not math.isfinite(end):
+            return []
+        done: list[list[Interval]] = []
+        if reading.restart:
+            done = self._cut()
+            if end <= self._last_s:
+                self._start_s = None
+        if self._start_s is None:
+            self._start_s = self._last_s = end - min(reading.span_s, 2 * reading.period_s)
+        if end <= self._last_s:
+            return done
+        if not self._gpus:
+            self._length_s = self._length(reading)
+        self._gpus.update((gpu.facts.key, gpu.facts) for gpu in reading.gpus)
+        if reading.gpus:
+            self._up = frozenset(gpu.facts.key for gpu in reading.gpus if gpu.up)
+        # The processes, which are many, are not needed any more.
+        pending = [
+            _Piece(replace(sample, host=None), sample.end_s - max(sample.start_s, self._start_s), 1.0)
+            for sample in samples
+        ]
+        while end >= (border := self._start_s + self._length_s) - _DUST_S:
+            pending = self._put(pending, border)
+            done += self._close(self._start_s, border, reading)
+            # A gap of any length is one interval of no data, not one for each five seconds of it.
+            first = min((piece.sample.end_s - piece.seconds for piece in pending), default=end)
+            whole = int((first - border + _DUST_S) // self._length_s)
+            if whole > 1:
+                done += self._close(border, border + whole * self._length_s, reading)
+        self._put(pending, math.inf)
+        self._last_s, self._unix_s = end, reading.unix_s
+        return done
+
+    def advance(self, now_s: float, unix_s: float, period_s: float) -> list[list[Interval]]:
+        """Closes what has ended by ``now_s`` though no reading came: that time is a gap.
+
+        What a reading that comes now could still speak for stays open.
+        """
+        end = now_s - 2 * period_s
+        if self._start_s is None or end < self._start_s + self._length_s:
+            return []
+        return self.add(Reading(end, unix_s - 2 * period_s, period_s, period_s, gpus=()), [])
+
+    def finish(self) -> list[list[Interval]]:
+        """The last intervals. A tail of less than half an interval joins the one before it, if that is held."""
+        done = self._cut()
+        self._start_s = None
+        return done
+
+    def _length(self, reading: Reading) -> float:
+        return max(self._interval_s, 2 * reading.period_s)
+
+    def _put(self, pieces: Sequence[_Piece], border: float) -> list[_Piece]:
+        """Takes what of each piece lies before ``border`` into the interval, and returns what lies after."""
+        later: list[_Piece] = []
+        for piece in pieces:
+            sample, beyond = piece.sample, piece.sample.end_s - border
+            if beyond >= piece.seconds - _DUST_S:
+                later.append(piece)
+                continue
+            mine = piece
+            if beyond > _DUST_S:
+                share = piece.share * beyond / piece.seconds
+                mine = _Piece(sample, piece.seconds - beyond, piece.share - share)
+                later.append(_Piece(sample, beyond, share))
+            self._pieces.setdefault(sample.gpu.key, []).append(mine)
+        return later
+
+    def _close(self, start_s: float, border: float, reading: Reading) -> list[list[Interval]]:
+        self._length_s = self._length(reading)
+        return self._emit(self._span(start_s, border, reading.unix_s - (reading.end_s - border)))
+
+    def _cut(self) -> list[list[Interval]]:
+        """Ends the interval in the making where the last reading ended, and lets go of all."""
+        done: list[list[Interval]] = []
+        if self._start_s is not None and self._last_s - self._start_s > _DUST_S:
+            short = self._last_s - self._start_s < TAIL * self._length_s
+            tail = self._span(self._start_s, self._last_s, self._unix_s)
+            if self._held is not None and short:
+                self._held.join(tail)
+            else:
+                done = self._emit(tail)
+        if self._held is not None:
+            done.append(self._held.intervals())
+        self._held, self._pieces, self._gpus = None, {}, {}
+        return done
+
+    def _span(self, start_s: float, end_s: float, unix_end_s: float) -> _Span:
+        span = _Span(start_s, end_s, unix_end_s, self._pieces, dict(self._gpus), self._up)
+        self._start_s, self._pieces = end_s, {}
+        return span
+
+    def _emit(self, span: _Span) -> list[list[Interval]]:
+        if self._hold:
+            held, self._held = self._held, span
+            return [] if held is None else [held.intervals()]
+        return [span.intervals()]
+
+
+def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
+    values: dict[str, list[float]] = {}
+    weights: dict[str, list[float]] = {}
+    gains: dict[str, float] = {}
+    sources: dict[str, str] = {}
+    set_s: dict[str, float] = {}  # by reason, from the bits
+    set_in: dict[str, int] = {}
+    counted: dict[str, tuple[float, float]] = {}  # by reason, from the counters: in it, read
+    read_s = covered_s = 0.0
+    owners: set[int] | None = None
+    family: set[str] = set()
+    for piece in pieces:
+        sample, seconds = piece.sample, piece.seconds
+        covered_s += seconds
+        for name, value in sample.values.items():
+            values.setdefault(name, []).append(value)
+            weights.setdefault(name, []).append(seconds)
+        for name, gain in sample.gains.items():
+            gains[name] = gains.get(name, 0.0) + gain * piece.share
+        for reason, gain in sample.reason_seconds.items():
+            before = counted.get(reason, (0.0, 0.0))
+            counted[reason] = (before[0] + gain * piece.share, before[1] + seconds)
+        if sample.reasons is not None:
+            read_s += seconds
+            for reason in sample.reasons:
+                set_s[reason] = set_s.get(reason, 0.0) + seconds
+                set_in[reason] = set_in.get(reason, 0) + 1
+        sources.update(sample.sources)
+        if sample.owners is not None:
+            owners = (owners or set()).union(sample.owners)
+        family |= sample.family
+    # The driver's counters see what falls between samples, the bits see what has no counter.
+    reasons = {reason: seconds / read_s for reason, seconds in set_s.items()}
+    for reason, (seconds, of) in counted.items():
+        reasons[reason] = max(reasons.get(reason, 0.0), min(1.0, seconds / of))
+    return Interval(
+        gpu=span.gpus[key],
+        start_s=span.start_s,
+        end_s=span.end_s,
+        unix_end_s=span.unix_end_s,
+        covered_s=min(covered_s, span.end_s - span.start_s),
+        samples=len(pieces),
+        stats={name: Stat(tuple(values[name]), tuple(weights[name])) for name in values},
+        gains=gains,
+        sources=sources,
+        reasons=dict(sorted(reasons.items())) if read_s > 0 or counted else None,
+        reason_samples=set_in if read_s > 0 else None,
+        owners=None if owners is None else frozenset(owners),
+        family=frozenset(family),
+        up=key in span.up,
+    )

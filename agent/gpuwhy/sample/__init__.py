@@ -1,0 +1,7 @@
+"""Stage 2: one normalised, timestamped reading per GPU. ``Sample`` out."""
+
+from gpuwhy.sample.normalise import Normaliser
+from gpuwhy.sample.sample import CgroupSample, HostSample, ProcessSample, Sample
+from gpuwhy.sample.signals import SIGNALS, Signal
+
+__all__ = ["SIGNALS", "CgroupSample", "HostSample", "Normaliser", "ProcessSample", "Sample", "Signal"]

@@ -1,0 +1,428 @@
+"""Raw readings to samples: SI units, absent where not read, impossible values rejected and counted."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping, MutableMapping
+from typing import Any
+
+from gpuwhy.sample.sample import CgroupSample, HostSample, ProcessSample, Sample
+from gpuwhy.sample.signals import (
+    CLOCK_EVENT_BITS,
+    CLOCK_EVENT_COUNTERS,
+    DEVICE,
+    HOST_CPU_MODES,
+    PRESSURE_RESOURCES,
+    SIGNALS,
+    Signal,
+)
+from gpuwhy.source import GpuReading, HostReading, Reading
+
+# "No value" as NVML and DCGM write it: all ones in 32 and 64 bits, DCGM's blank int32, int64 and
+# fp64 with the three classes above each (dcgm_structs.h). As integers, and as floats that they became.
+_BLANKS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328)
+_NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, *(blank + k for blank in _BLANKS for k in range(4)))
+SENTINELS = frozenset([*_NO_VALUE, *map(float, _NO_VALUE)])
+
+# What no host can exceed. Linux runs on at most 8192 CPUs; thousands of threads may wait for one.
+MOST_CORES = 8192.0
+MOST_WAITING = 1e5
+MOST_BYTES_PER_SECOND = 1e12
+
+# Counters of a process: name, raw names that add up, factor to SI (None: clock ticks), fastest
+# believable gain per second, signal. The first tells processes apart where start times were not read:
+# it never falls.
+_PROCESS: tuple[tuple[str, tuple[str, ...], float | None, float, str], ...] = (
+    ("ticks", ("utime", "stime"), None, MOST_CORES, "process_tree_cpu_cores"),
+    ("system", ("stime",), None, MOST_CORES, "process_tree_owner_system_ratio"),
+    ("run", ("threads_run_ns",), 1e-9, MOST_CORES, "process_tree_cpu_cores"),
+    ("wait", ("threads_wait_ns",), 1e-9, MOST_WAITING, "process_tree_runqueue_wait_ratio"),
+    ("hottest", ("hottest_thread_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("busiest", ("busiest_thread_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("main", ("main_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("read", ("read_bytes",), 1.0, MOST_BYTES_PER_SECOND, "process_tree_read_bytes_per_second"),
+    ("write", ("write_bytes",), 1.0, MOST_BYTES_PER_SECOND, "process_tree_write_bytes_per_second"),
+)
+# What says how busy the hottest thread was, best first: the hottest of each reading, the one with most
+# time so far, the main thread.
+_HOTTEST = (
+    ("hottest", "hottest_thread_run_ns"),
+    ("busiest", "busiest_thread_run_ns"),
+    ("main", "main_run_ns"),
+)
+
+Counters = MutableMapping[Hashable, tuple[float, float]]  # name -> (when it was read, what it said)
+
+_RAW: dict[str, tuple[Signal, float]] = {
+    raw: (signal, scale) for signal in DEVICE for raw, scale in signal.raw
+}
+_KNOWN_BITS = sum(bit for _, bit in CLOCK_EVENT_BITS)
+
+
+class Rejected(Exception):  # noqa: N818  it is an outcome, and never leaves this module
+    """A raw value that cannot be true; the reason is its argument."""
+
+
+def checked(value: Any) -> float:
+    """``value`` as a finite float.
+
+    Raises:
+        Rejected: with the reason.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Rejected("nan")
+    if value in SENTINELS:
+        raise Rejected("sentinel")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise Rejected("out-of-range") from None
+    if not math.isfinite(number):
+        raise Rejected("nan" if math.isnan(number) else "out-of-range")
+    return number
+
+
+def gauge(signal: Signal, value: Any, scale: float) -> float:
+    """A gauge in SI units inside its bounds.
+
+    Raises:
+        Rejected: with the reason.
+
+    """
+    number = checked(value) * scale
+    if signal.minimum <= number <= signal.maximum:
+        return number
+    if number > signal.maximum and number <= signal.maximum * (1 + signal.rounding):
+        return signal.maximum
+    raise Rejected("out-of-range")
+
+
+def gained(
+    counters: Counters, name: Hashable, number: float, now: float, most: float
+) -> tuple[float, float] | None:
+    """What a counter gained, and in how many seconds, since it was read last; None the first time.
+
+    ``counters`` keeps what it said. ``most`` is the fastest believable gain per second; counters are
+    updated in steps, so a second's worth more is believed.
+
+    Raises:
+        Rejected: with the reason. The next gain counts from the value that was rejected, so that a
+            counter that was reset is lost for one reading only.
+
+    """
+    if not 0 <= number < math.inf:
+        raise Rejected("out-of-range")
+    before = counters.get(name)
+    counters[name] = (now, number)
+    if before is None or now <= before[0]:
+        return None
+    gain, seconds = number - before[1], now - before[0]
+    if gain < 0:
+        raise Rejected("backwards")
+    if gain > most * (seconds + 1):
+        raise Rejected("out-of-range")
+    return gain, seconds
+
+
+class Normaliser:
+    """Turns one host's readings into samples; keeps what counters said before.
+
+    ``rejected`` counts (signal, reason) and only grows.
+    """
+
+    def __init__(self) -> None:
+        self.rejected: Counter[tuple[str, str]] = Counter()
+        self._counters: Counters = {}
+        self._host: Counters = {}
+        self._processes: dict[int, tuple[Any, Counters]] = {}
+        self._cgroups: dict[int, tuple[str, Counters]] = {}
+        self._end_s: float | None = None
+        self._last_host: tuple[HostReading, HostSample] | None = None
+
+    def samples(self, reading: Reading) -> list[Sample]:
+        """One sample per GPU of which something was read; nothing for a reading that does not move time on."""
+        if reading.restart:
+            self._counters, self._host, self._processes, self._cgroups = {}, {}, {}, {}
+            self._last_host = None
+        before = self._end_s
+        if (
+            not (math.isfinite(reading.end_s) and math.isfinite(reading.span_s))
+            or reading.span_s <= 0
+            or (before is not None and reading.end_s <= before and not reading.restart)
+        ):
+            self.rejected["reading", "stale"] += 1
+            return []
+        self._end_s = reading.end_s
+        covered = min(reading.span_s, 2 * reading.period_s)
+        if before is not None and reading.end_s > before:
+            # No second is spoken for twice, whatever span a source claims.
+            covered = min(covered, reading.end_s - before)
+        host = None if reading.host is None else self.host(reading.host)
+        samples = (self._sample(reading, gpu, covered, host) for gpu in reading.gpus if gpu.up)
+        return [sample for sample in samples if sample is not None]
+
+    def _sample(
+        self, reading: Reading, gpu: GpuReading, covered: float, host: HostSample | None
+    ) -> Sample | None:
+        values: dict[str, float] = {}
+        gains: dict[str, float] = {}
+        sources: dict[str, str] = {}
+        reasons: frozenset[str] | None = None
+        reason_seconds: dict[str, float] = {}
+        key, now = gpu.facts.key, reading.end_s
+        for part in gpu.parts:
+            for raw, (signal, scale) in _RAW.items():
+                value = part.values.get(raw)
+                if value is None or signal.name in sources:
+                    continue
+                try:
+                    if signal.kind == "gauge":
+                        values[signal.name] = gauge(signal, value, scale)
+                    else:
+                        # By source: two of them need not count from the same zero.
+                        name = (key, signal.name, part.source)
+                        gain = gained(self._counters, name, checked(value) * scale, now, signal.maximum)
+                        if gain is not None:
+                            gains[signal.name] = gain[0]
+                except Rejected as rejected:
+                    self.rejected[signal.name, str(rejected)] += 1
+                else:
+                    sources[signal.name] = part.source
+            if reasons is None:
+                reasons = self._reasons(part.values.get("event_reasons"))
+                if reasons is not None:
+                    sources["clock_event_reasons"] = part.source
+            for reason, raw in CLOCK_EVENT_COUNTERS:
+                value = part.values.get(raw)
+                if value is None or reason in reason_seconds:
+                    continue
+                try:
+                    name = (key, raw, part.source)
+                    gain = gained(self._counters, name, checked(value) * 1e-9, now, 1.0)
+                except Rejected as rejected:
+                    self.rejected["clock_event_seconds", str(rejected)] += 1
+                else:
+                    if gain is not None:
+                        # Of a gain over a gap, the part of the time that the sample speaks for.
+                        reason_seconds[reason] = gain[0] * min(1.0, covered / gain[1])
+        if not (sources or reason_seconds) and gpu.owners is None:
+            return None
+        facts = gpu.facts
+        if "power_limit_watts" not in values and facts.power_limit_watts is not None:
+            values["power_limit_watts"] = facts.power_limit_watts
+        return Sample(
+            gpu=facts,
+            start_s=reading.end_s - covered,
+            end_s=reading.end_s,
+            unix_s=reading.unix_s,
+            period_s=reading.period_s,
+            values=values,
+            gains=gains,
+            sources=sources,
+            reasons=reasons,
+            reason_seconds=reason_seconds,
+            owners=gpu.owners,
+            host=host,
+        )
+
+    def _reasons(self, value: Any) -> frozenset[str] | None:
+        if value is None:
+            return None
+        try:
+            number = checked(value)
+        except Rejected as rejected:
+            self.rejected["clock_event_reasons", str(rejected)] += 1
+            return None
+        if not 0 <= number < 2**64 or not number.is_integer():
+            self.rejected["clock_event_reasons", "out-of-range"] += 1
+            return None
+        mask = int(value)
+        names = {name for name, bit in CLOCK_EVENT_BITS if mask & bit}
+        return frozenset(names | {"other"} if mask & ~_KNOWN_BITS else names)
+
+    def host(self, reading: HostReading) -> HostSample:
+        """The host's sample of a reading; asked again for the same reading, the same sample."""
+        if self._last_host is None or self._last_host[0] is not reading:
+            self._last_host = (reading, self._host_sample(reading))
+        return self._last_host[1]
+
+    def _host_sample(self, reading: HostReading) -> HostSample:
+        host = reading.values or {}
+        now = reading.end_s
+        values: dict[str, float] = {}
+        cpu_seconds: dict[str, float] = {}
+        pressure: dict[str, float] = {}
+        cpus = host.get("cpus")
+        cpus = cpus if isinstance(cpus, int) and 0 < cpus <= MOST_CORES else None
+        hertz = host.get("clock_ticks_per_s")
+        hertz = float(hertz) if isinstance(hertz, (int, float)) and 1 <= hertz <= 1e9 else 100.0
+        cores = MOST_CORES if cpus is None else float(cpus)
+        ticks = host.get("cpu_ticks")
+        if isinstance(ticks, Mapping):
+            for mode in HOST_CPU_MODES:
+                gain = self._host_gain("host_cpu_seconds", mode, ticks.get(mode), now, cores, scale=1 / hertz)
+                if gain is not None:
+                    cpu_seconds[mode] = gain[0]
+                    if mode == "iowait":
+                        values["host_iowait_cores"] = gain[0] / gain[1]
+            total = sum(cpu_seconds.values())
+            if total > 0 and {"user", "system", "idle"} <= cpu_seconds.keys():
+                still = cpu_seconds["idle"] + cpu_seconds.get("iowait", 0.0)
+                values["host_cpu_busy_ratio"] = max(0.0, 1 - still / total)
+        for resource in PRESSURE_RESOURCES:
+            total_us = host.get(f"psi_{resource}_some_us")
+            gain = self._host_gain("host_pressure_seconds", resource, total_us, now, 1.0, scale=1e-6)
+            if gain is not None:
+                pressure[resource] = min(gain[0], gain[1])
+                values[f"host_pressure_{resource}_ratio"] = pressure[resource] / gain[1]
+        for direction, raw in (("receive", "net_rx_bytes"), ("transmit", "net_tx_bytes")):
+            signal = SIGNALS[f"host_network_{direction}_bytes_per_second"]
+            gain = self._host_gain(signal.name, raw, host.get(raw), now, signal.maximum)
+            if gain is not None:
+                values[signal.name] = gain[0] / gain[1]
+        blocked = host.get("procs_blocked")
+        if isinstance(blocked, (int, float)) and not isinstance(blocked, bool) and 0 <= blocked < 1e7:
+            values["host_blocked_processes"] = float(blocked)
+        return HostSample(
+            values=values,
+            cpus=cpus,
+            cpu_seconds=cpu_seconds,
+            pressure_seconds=pressure,
+            processes=None if reading.processes is None else self._process_samples(reading, hertz),
+            cgroups={} if reading.cgroups is None else self._cgroup_samples(reading.cgroups, now),
+        )
+
+    def _host_gain(
+        self, signal: str, name: str, value: Any, now: float, most: float, *, scale: float = 1.0
+    ) -> tuple[float, float] | None:
+        if value is None:
+            return None
+        try:
+            return gained(self._host, (signal, name), checked(value) * scale, now, most)
+        except Rejected as rejected:
+            # The kernel documents that iowait may decrease; that is no fault of the reading.
+            if (name, str(rejected)) != ("iowait", "backwards"):
+                self.rejected[signal, str(rejected)] += 1
+            return None
+
+    def _process_samples(self, reading: HostReading, hertz: float) -> dict[int, ProcessSample]:
+        seen: dict[int, tuple[Any, Counters]] = {}
+        samples: dict[int, ProcessSample] = {}
+        cgroups = reading.cgroups or {}
+        for process in reading.processes or ():
+            pid = process.get("pid")
+            if not isinstance(pid, int) or isinstance(pid, bool) or not 0 < pid < 2**31:
+                continue
+            start = process.get("start_ticks")
+            known = self._processes.get(pid)
+            # Another start time is another process under the same pid.
+            counters: Counters = known[1] if known is not None and known[0] == start else {}
+            seen[pid] = (start, counters)
+            rates = self._rates(process, counters, reading.end_s, hertz)
+            ppid = process.get("ppid")
+            path = process.get("cgroup") or cgroups.get(str(pid), {}).get("path")
+            # One that was read and fell (that thread ended) leaves it unknown: the others may say far less.
+            told = next((name for name, raw in _HOTTEST if process.get(raw) is not None), "")
+            hottest = rates.get(told)
+            samples[pid] = ProcessSample(
+                pid=pid,
+                ppid=ppid if isinstance(ppid, int) else 0,
+                command=_text(process.get("comm")),
+                state=_text(process.get("state"))[:1],
+                cpu_cores=rates.get("cpu"),
+                system_cores=rates.get("system"),
+                # One thread cannot use more than one core; a handover between two busiest ones may say so.
+                hottest_thread_cores=None if hottest is None else min(hottest, 1.0),
+                runqueue_wait=rates.get("wait"),
+                read_bytes_per_second=rates.get("read"),
+                write_bytes_per_second=rates.get("write"),
+                age_s=_seconds(process.get("age_s")),
+                cgroup=_text(path),
+            )
+        self._processes = seen
+        return samples
+
+    def _rates(
+        self, process: Mapping[str, Any], counters: Counters, now: float, hertz: float
+    ) -> dict[str, float]:
+        """Gains per second by the names in ``_PROCESS``, and ``cpu``, the best of what says it."""
+        rates: dict[str, float] = {}
+        rounding = 0.0
+        for name, raws, scale, most, signal in _PROCESS:
+            raw = [process.get(each) for each in raws]
+            if None in raw:
+                continue
+            number = 0.0
+            try:
+                number = sum(checked(value) for value in raw) * (1 / hertz if scale is None else scale)
+                gain = gained(counters, name, number, now, most)
+            except Rejected as rejected:
+                if str(rejected) != "backwards":
+                    self.rejected[signal, str(rejected)] += 1
+                elif name == "ticks":
+                    counters.clear()
+                    counters[name] = (now, number)
+                # Sums over threads fall when one of them ends, which is no fault of the reading.
+                continue
+            if gain is not None:
+                rates[name] = gain[0] / gain[1]
+                if name == "ticks":
+                    rounding = 2 / hertz / gain[1]
+        run, ticks = rates.get("run"), rates.get("ticks")
+        # Run time is finer than ticks, but lacks what threads that have ended had used.
+        cpu = ticks if run is None or (ticks is not None and ticks > run + rounding) else run
+        if cpu is not None:
+            rates["cpu"] = cpu
+        return rates
+
+    def _cgroup_samples(
+        self, cgroups: Mapping[str, Mapping[str, Any]], now: float
+    ) -> dict[int, CgroupSample]:
+        samples: dict[int, CgroupSample] = {}
+        seen: dict[int, tuple[str, Counters]] = {}
+        for name, cgroup in cgroups.items():
+            if not (name.isascii() and name.isdigit() and len(name) < 11):
+                continue
+            pid, path = int(name), _text(cgroup.get("path"))
+            known = self._cgroups.get(pid)
+            counters: Counters = known[1] if known is not None and known[0] == path else {}
+            seen[pid] = (path, counters)
+            held: tuple[float, float] | None = None
+            if cgroup.get("throttled_usec") is not None:
+                try:
+                    held = gained(counters, "held", checked(cgroup["throttled_usec"]) * 1e-6, now, MOST_CORES)
+                except Rejected as rejected:
+                    self.rejected["process_tree_throttled_ratio", str(rejected)] += 1
+            samples[pid] = CgroupSample(
+                path=path,
+                quota_cores=_quota(cgroup.get("cpu_max")),
+                throttled_ratio=None if held is None else held[0] / held[1],
+            )
+        self._cgroups = seen
+        return samples
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        number = checked(value)
+    except Rejected:
+        return None
+    return number if number >= 0 else None
+
+
+def _quota(value: Any) -> float | None:
+    """Cores of a ``cpu.max`` line, None for "max" and for what is no quota."""
+    if not isinstance(value, (list, tuple)):
+        return None
+    try:
+        quota, period = (float(part) for part in value)
+        cores = quota / period
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return cores if 0 < cores < math.inf and period > 0 else None

@@ -1,0 +1,107 @@
+"""What a source hands on: one look at the host, in the units of whoever was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class SourceError(Exception):
+    """A source cannot start or go on; the message names what was tried and the remedy."""
+
+
+class NoGpuError(SourceError):
+    """No GPU on this host answers any source that may be used."""
+
+
+class DriverMismatchError(SourceError):
+    """The driver's kernel module and its user-space library have different versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What does not change while a GPU is up. None = not read.
+
+    ``index`` is the NVML index, ``mig`` the instance id ("" for a whole GPU),
+    ``share_ratio`` the slice's part of the whole GPU.
+    """
+
+    index: int
+    uuid: str
+    mig: str = ""
+    model: str = ""
+    pci_bus_id: str = ""
+    compute_capability: str = ""
+    driver: str = ""
+    profile: str = ""
+    share_ratio: float = 1.0
+    power_limit_watts: float | None = None
+    default_power_limit_watts: float | None = None
+    sm_clock_max_hertz: float | None = None
+    memory_clock_max_hertz: float | None = None
+    memory_total_bytes: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Row identity that survives renumbering: (uuid, mig)."""
+        return (self.uuid, self.mig)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Raw values of one GPU from one source, by raw name (see ``sample.signals``); None = not read."""
+
+    source: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU's part of a reading.
+
+    ``parts`` are ordered best source first: a signal is taken from the first part that has it.
+    ``owners`` are the pids with a compute context, None when the list was not read.
+    ``up`` is False for a GPU that was there and no longer answers.
+    """
+
+    facts: GpuFacts
+    parts: tuple[Part, ...] = ()
+    owners: tuple[int, ...] | None = None
+    up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """What the kernel said of the host and of the GPUs' process trees, over its own span.
+
+    Counters are cumulative and raw, named as in recordings; None = not read.
+    """
+
+    end_s: float
+    span_s: float
+    values: Mapping[str, Any] | None = None
+    processes: tuple[Mapping[str, Any], ...] | None = None
+    cgroups: Mapping[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at one host.
+
+    It ends at ``end_s`` on the monotonic clock (``unix_s`` on the wall clock) and speaks for the
+    time since the previous reading, ``span_s``. ``period_s`` is what the source aims at.
+    ``restart`` marks a reading whose counters may not be compared with the ones before. ``host`` is
+    the newest look at the host, None = not read. Readings of one ``origin`` are of one host.
+    """
+
+    end_s: float
+    unix_s: float
+    span_s: float
+    period_s: float
+    gpus: tuple[GpuReading, ...]
+    host: HostReading | None = None
+    restart: bool = False
+    origin: int = 0

@@ -1,0 +1,162 @@
+"""Writes readings as a recording (``gpuwhy-recording/1``) that ``source.replay`` plays."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from gpuwhy.source.reading import GpuFacts, GpuReading, HostReading, Reading, SourceError
+from gpuwhy.source.replay import FORMAT
+
+PROFILING = "nvml-gpm"
+HOST_FACTS = ("cpus", "clock_ticks_per_s")
+
+
+def _clean(value: Any) -> Any:
+    """``value`` as JSON can hold it: what is no finite number was not read."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value]
+    return value
+
+
+def header(
+    gpus: Iterable[GpuFacts], host: HostReading | None, *, period_s: float, workload: str
+) -> dict[str, Any]:
+    """A recording's first line."""
+    gpus = list(gpus)
+    values = {} if host is None else host.values or {}
+    return {
+        "format": FORMAT,
+        "workload": workload,
+        "period_s": period_s,
+        "driver": gpus[0].driver if gpus else "",
+        "host": {name: values.get(name) for name in HOST_FACTS},
+        "gpus": [_gpu_header(gpu) for gpu in gpus],
+    }
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
+
+
+def _gpu_header(gpu: GpuFacts) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.model,
+        "pci_bus_id": gpu.pci_bus_id,
+        "compute_capability": gpu.compute_capability,
+        "power_limit_w": gpu.power_limit_watts,
+        "default_power_limit_w": gpu.default_power_limit_watts,
+        "max_sm_clock_mhz": _scaled(gpu.sm_clock_max_hertz, 1e6),
+        "max_mem_clock_mhz": _scaled(gpu.memory_clock_max_hertz, 1e6),
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "pcie_gen": gpu.pcie_generation,
+        "pcie_width": gpu.pcie_width,
+    }
+    if gpu.mig:
+        fields |= {"mig": gpu.mig, "profile": gpu.profile, "share_ratio": gpu.share_ratio}
+    return fields
+
+
+def row(reading: Reading) -> dict[str, Any]:
+    """One further line."""
+    host = reading.host
+    line: dict[str, Any] = {
+        "t": reading.unix_s,
+        "mono": reading.end_s,
+        "gpus": [_gpu_row(gpu) for gpu in reading.gpus if gpu.up],
+        "host": None,
+        "procs": None,
+    }
+    if host is not None:
+        values = host.values or {}
+        line["host"] = {name: value for name, value in values.items() if name not in HOST_FACTS}
+        line["procs"] = None if host.processes is None else [dict(process) for process in host.processes]
+        if host.cgroups:
+            line["cgroups"] = {pid: dict(cgroup) for pid, cgroup in host.cgroups.items()}
+    cleaned: dict[str, Any] = _clean(line)
+    return cleaned
+
+
+def _gpu_row(gpu: GpuReading) -> dict[str, Any]:
+    line: dict[str, Any] = {"index": gpu.facts.index}
+    if gpu.facts.mig:
+        line["mig"] = gpu.facts.mig
+    for part in gpu.parts:
+        if part.source == PROFILING:
+            line["gpm"] = dict(part.values)
+        else:
+            line |= {name: value for name, value in part.values.items() if name not in line}
+    line.setdefault("gpm", None)
+    line["procs"] = None if gpu.owners is None else [{"pid": pid} for pid in gpu.owners]
+    return line
+
+
+class Recorder:
+    """A recording that is being written. Every row reaches the file at once: killed, it ends at a whole row.
+
+    Raises:
+        SourceError: the file cannot be made or written; names it and says why.
+
+    """
+
+    def __init__(self, path: Path, *, period_s: float, workload: str) -> None:
+        self.path = path
+        self.rows = 0
+        self._period_s = period_s
+        self._workload = workload
+        try:
+            self._file = gzip.open(path, "xb") if path.name.endswith(".gz") else path.open("xb")
+        except FileExistsError as error:
+            raise SourceError(f"{path}: is there already; name another file or remove it") from error
+        except OSError as error:
+            raise SourceError(
+                f"{path}: cannot be written ({error.strerror}); name a file in a folder that can"
+            ) from error
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._file.close()
+        except OSError as failure:
+            if kind is None:
+                raise SourceError(
+                    f"{self.path}: {failure.strerror}; what was written before is kept"
+                ) from failure
+
+    def write(self, reading: Reading) -> None:
+        """Appends a reading; the first one brings the header."""
+        lines = (
+            []
+            if self.rows
+            else [
+                header(
+                    (gpu.facts for gpu in reading.gpus),
+                    reading.host,
+                    period_s=self._period_s,
+                    workload=self._workload,
+                )
+            ]
+        )
+        lines.append(row(reading))
+        try:
+            self._file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            self._file.flush()
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error.strerror}; what was written before is kept") from error
+        self.rows += 1
