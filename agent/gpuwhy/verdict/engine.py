@@ -1,0 +1,290 @@
+"""Intervals of one host to verdicts: which rule decides, how sure it is, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gpuwhy.interval import Interval
+from gpuwhy.verdict.cards import find
+from gpuwhy.verdict.case import Case, Finding
+from gpuwhy.verdict.check import Limit
+from gpuwhy.verdict.rules import healthy, idle, memory_bound, pseudo_peak, starving, telemetry, throttled
+from gpuwhy.verdict.types import CauseKey, Evidence, TimeSplit, Verdict
+from gpuwhy.verdict.vocabulary import HEALTHY, IDLE, MEMORY_BOUND, STARVING, THROTTLED, UNKNOWN
+
+COVERAGE = Limit(0.60, "below it, what was not seen could overturn the verdict")
+LEAST_CONFIDENCE = Limit(0.35, "below it a verdict would be a guess")
+UNATTRIBUTED_GAP = Limit(0.05, "launch gaps of any load; nobody can be blamed for them")
+STILL = Limit(0.05, "below it there is no busy part to judge")
+WARM_UP_S = 120.0
+
+CEILING_ALL = 0.95
+CEILING_NO_HOST = 0.70
+CEILING_PARTIAL = 0.70
+CEILING_NO_PROFILING = 0.45
+CEILING_NO_CLOCK = 0.45  # throttling cannot be ruled out
+CEILING_UNKNOWN_CARD = 0.60
+
+
+def judge(
+    intervals: Sequence[Interval],
+    *,
+    profile: str = "unknown",
+    cards: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[Verdict]:
+    """One verdict per interval. All GPUs of a host come together: peers are evidence.
+
+    ``profile`` is what the host is for: "throughput", "latency" or "unknown". Nothing raises for
+    what was or was not read.
+    """
+    cases = [Case.of(interval, find(interval.gpu.model, cards), profile) for interval in intervals]
+    for_each = [replace(case, peers=tuple(peer for peer in cases if peer is not case)) for case in cases]
+    return [_verdict(case) for case in for_each]
+
+
+def _verdict(case: Case) -> Verdict:
+    interval = case.interval
+    if interval.covered_s <= 0:
+        return _unseen(case)
+    throttle = throttled.judge(case)
+    fault = telemetry.judge(case)
+    busy = _busy_part(case)
+    gap = _gap_part(case)
+    headline = _thin(case) or fault or throttle or _headline(case, busy, gap)
+    confidence = min(headline.ceiling, _ceiling(case, headline)) * headline.margin
+    if headline.verdict == UNKNOWN:
+        confidence = {"telemetry-fault": confidence, "mixed": 0.5}.get(headline.cause, 0.0)
+    elif confidence < LEAST_CONFIDENCE.value:
+        headline = Finding(
+            UNKNOWN,
+            "insufficient-evidence",
+            1.0,
+            headline.evidence,
+            reason=f"{headline.verdict}/{headline.cause} fits best, but only with confidence {confidence:.2f}",
+        )
+        confidence = 0.0
+    time = _time(case, headline, busy, gap, throttle)
+    measured = case.measured and fault is None
+    sol = max(case.compute or 0.0, case.dram or 0.0)
+    return Verdict(
+        gpu=interval.gpu,
+        start_s=interval.start_s,
+        end_s=interval.end_s,
+        unix_end_s=interval.unix_end_s,
+        verdict=headline.verdict,
+        cause=headline.cause,
+        confidence=round(min(1.0, max(0.0, confidence)), 4),
+        evidence=_with_gap(case, headline),
+        time=time,
+        gap_cause=None if gap is None else gap.key,
+        busy_verdict=None if busy is None else busy.key,
+        reason=headline.reason,
+        flags=_flags(case),
+        up=interval.up,
+        speed_of_light=min(1.0, sol) if measured else None,
+        owners=tuple(sorted(interval.owners or ())),
+        signals=case.means,
+        sources=interval.sources,
+        increments={**{name: stat.integral for name, stat in interval.stats.items()}, **interval.gains},
+        clock_events=None
+        if interval.reasons is None
+        else {reason: share * interval.covered_s for reason, share in interval.reasons.items()},
+    )
+
+
+def _unseen(case: Case) -> Verdict:
+    interval = case.interval
+    key: CauseKey = (UNKNOWN, "no-data")
+    return Verdict(
+        gpu=interval.gpu,
+        start_s=interval.start_s,
+        end_s=interval.end_s,
+        unix_end_s=interval.unix_end_s,
+        verdict=UNKNOWN,
+        cause="no-data",
+        confidence=0.0,
+        evidence=(),
+        time=TimeSplit(observed=interval.length_s, verdict={key: interval.length_s}),
+        reason="no reading of this GPU came in this interval",
+        up=interval.up,
+    )
+
+
+def _thin(case: Case) -> Finding | None:
+    interval = case.interval
+    if interval.coverage >= COVERAGE.value:
+        return None
+    return Finding(
+        UNKNOWN,
+        "insufficient-evidence",
+        1.0,
+        (Evidence("coverage", interval.coverage, f"< {COVERAGE.value}"),),
+        reason=f"readings cover {interval.coverage:.0%} of the interval, {COVERAGE.value:.0%} are needed",
+    )
+
+
+def _headline(case: Case, busy: Finding | None, gap: Finding | None) -> Finding:
+    free = idle.free(case)
+    if free is not None:
+        return free
+    wide = starving.gap(case)
+    if wide and gap is not None:
+        return replace(gap, margin=min(gap.margin, wide.margin))
+    if busy is not None:
+        return busy
+    return _undecided(case)
+
+
+def _undecided(case: Case) -> Finding:
+    if case.profiled and case.busy_read is not None and case.all_pipes and case.dram is not None:
+        return Finding(
+            UNKNOWN,
+            "mixed",
+            1.0,
+            (
+                Evidence(
+                    f"{case.busiest_pipe}_active_ratio",
+                    case.mean(f"{case.busiest_pipe}_active_ratio") or 0.0,
+                    "between two verdicts",
+                ),
+                Evidence("dram_active_ratio", case.mean("dram_active_ratio") or 0.0, "between two verdicts"),
+            ),
+            reason="compute and DRAM lie between pseudo-peak and a limit",
+        )
+    missing = [
+        name
+        for name in (
+            "graphics_active_ratio",
+            "tensor_active_ratio",
+            "fp64_active_ratio",
+            "fp32_active_ratio",
+            "dram_active_ratio",
+        )
+        if case.mean(name) is None
+    ]
+    reason = (
+        f"not read: {', '.join(missing)}" if missing else "power and clock allow more than one explanation"
+    )
+    return Finding(UNKNOWN, "insufficient-evidence", 1.0, (), reason=reason)
+
+
+def _busy_part(case: Case) -> Finding | None:
+    """What the time is like while the engine works, or None where nothing decides."""
+    if case.busy_high < STILL.value:
+        return None
+    if case.profiled:
+        if case.busy_read is None and case.busy_low < 1 - starving.GAP.value:
+            return None
+        return memory_bound.judge(case) or healthy.judge(case) or pseudo_peak.judge(case)
+    return memory_bound.judge_reduced(case) or healthy.judge_reduced(case) or pseudo_peak.judge_reduced(case)
+
+
+def _gap_part(case: Case) -> Finding | None:
+    """Who leaves the engine waiting, or None where there is no gap worth a name."""
+    if 1 - case.busy_high < UNATTRIBUTED_GAP.value:
+        return None
+    if case.owners is not None and not case.owners:
+        # Busy with no process in the list: somebody is hidden from us and cannot be asked.
+        return idle.free(case) or starving.undetermined(case)
+    polling = idle.polls(case)
+    if polling is not None:
+        return polling
+    return starving.judge(case) or idle.judge(case) or starving.undetermined(case)
+
+
+def _ceiling(case: Case, headline: Finding) -> float:
+    ceilings = [CEILING_ALL]
+    host = case.host_read
+    if headline.key == (IDLE, "free"):
+        host = True
+    if not host:
+        ceilings.append(CEILING_NO_PROFILING if headline.verdict in {STARVING, IDLE} else CEILING_NO_HOST)
+    if headline.verdict not in {IDLE, STARVING}:
+        if not case.all_pipes or case.mean("sm_active_ratio") is None:
+            ceilings.append(CEILING_PARTIAL)
+        if headline.verdict != THROTTLED and case.mean("sm_clock_hertz") is None:
+            ceilings.append(CEILING_NO_CLOCK)
+    if not case.profiled:
+        ceilings.append(CEILING_NO_PROFILING)
+    if not case.card.known:
+        ceilings.append(CEILING_UNKNOWN_CARD)
+    return min(ceilings)
+
+
+def _with_gap(case: Case, headline: Finding) -> tuple[Evidence, ...]:
+    wide = starving.gap(case)
+    if headline.verdict in {STARVING, IDLE} and wide.evidence is not None and headline.cause != "free":
+        return (wide.evidence, *(item for item in headline.evidence if item.signal != wide.evidence.signal))
+    return headline.evidence
+
+
+def _flags(case: Case) -> frozenset[str]:
+    age = case.mean("process_tree_age_seconds")
+    return frozenset({"warm-up"}) if age is not None and age < WARM_UP_S else frozenset()
+
+
+def _time(
+    case: Case, headline: Finding, busy: Finding | None, gap: Finding | None, throttle: Finding | None
+) -> TimeSplit:
+    """Splits the interval by the formula of ``docs/verdicts.md``; nothing is counted twice.
+
+    ``unknown`` blames nobody: what it did not use is left unattributed.
+    """
+    interval = case.interval
+    covered, length = interval.covered_s, interval.length_s
+    seconds: dict[CauseKey, float] = {headline.key: covered}
+    if length - covered > 0:
+        unseen: CauseKey = (UNKNOWN, "no-data")
+        seconds[unseen] = seconds.get(unseen, 0.0) + length - covered
+    if headline.cause == "telemetry-fault":
+        return TimeSplit(observed=length, verdict=seconds)
+    if headline.verdict == UNKNOWN:
+        busy = gap = throttle = None
+    lost: dict[CauseKey, float] = {}
+    headroom = free = 0.0
+
+    def charge(blamed: Finding | None, share: float) -> None:
+        nonlocal headroom, free
+        if blamed is None or share <= 0:
+            return
+        if blamed.key == (IDLE, "free"):
+            free += share * covered
+        elif blamed.verdict in {HEALTHY, MEMORY_BOUND}:
+            headroom += share * covered
+        else:
+            lost[blamed.key] = lost.get(blamed.key, 0.0) + share * covered
+
+    if not case.measured:
+        if 1 - case.busy_high >= UNATTRIBUTED_GAP.value:
+            charge(gap, 1 - case.busy_high)
+        return TimeSplit(observed=length, free=free, lost=lost, verdict=seconds)
+    read, compute, dram = case.busy_low, case.compute or 0.0, case.dram or 0.0
+    used = min(1.0, max(compute, dram, min(read, compute + dram)))
+    total = max(read, used)
+    idle_share, slack = 1 - total, total - used
+    if read < STILL.value:
+        idle_share, slack = idle_share + slack, 0.0
+    if idle_share >= UNATTRIBUTED_GAP.value:
+        charge(gap, idle_share)
+    charge(busy, slack)
+    k = 1.0 if throttle is None else _speed(case)
+    charge(throttle, used * (1 - k))
+    return TimeSplit(
+        observed=length,
+        measured=covered,
+        useful=used * k * covered,
+        headroom=headroom,
+        free=free,
+        lost=lost,
+        verdict=seconds,
+    )
+
+
+def _speed(case: Case) -> float:
+    """Speed that throttling leaves, as clock over expected clock; the memory's where DRAM leads."""
+    if (case.dram or 0.0) > (case.compute or 0.0):
+        ratio, expected = case.memory_clock_ratio, 1.0
+    else:
+        ratio, expected = case.clock_ratio, throttled.expected_clock_ratio(case)
+    return 1.0 if ratio is None else min(1.0, ratio / expected)

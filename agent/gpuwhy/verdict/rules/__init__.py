@@ -1,0 +1,1 @@
+"""One file per rule. ``engine`` says in which order they are asked."""

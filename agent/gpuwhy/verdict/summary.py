@@ -1,0 +1,109 @@
+"""Verdicts of one GPU over a window, summed up: which one won, on what evidence, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpuwhy.verdict.playbook import next_steps
+from gpuwhy.verdict.types import CauseKey, TimeSplit, Verdict
+
+SCHEMA = "gpuwhy-explain/1"
+
+
+def winner(verdicts: Sequence[Verdict]) -> CauseKey:
+    """The verdict with most seconds and, in it, the cause with most seconds; ties go to the later one."""
+    by_verdict: dict[str, float] = {}
+    by_cause: dict[CauseKey, float] = {}
+    for verdict in verdicts:
+        for key, seconds in verdict.time.verdict.items():
+            # Re-inserting keeps the order of last appearance, so that max() below prefers the later of equals.
+            by_verdict[key[0]] = by_verdict.pop(key[0], 0.0) + seconds
+            by_cause[key] = by_cause.pop(key, 0.0) + seconds
+    name = _latest_max(by_verdict)
+    cause: CauseKey = _latest_max({key: seconds for key, seconds in by_cause.items() if key[0] == name})
+    return cause
+
+
+def _latest_max(seconds: dict[Any, float]) -> Any:
+    best = max(seconds.values())
+    return [key for key, value in seconds.items() if value >= best - 1e-9][-1]
+
+
+def total(splits: Iterable[TimeSplit]) -> TimeSplit:
+    """The sum of time splits."""
+    lost: dict[CauseKey, float] = {}
+    by_verdict: dict[CauseKey, float] = {}
+    observed = measured = useful = headroom = free = 0.0
+    for split in splits:
+        observed += split.observed
+        measured += split.measured
+        useful += split.useful
+        headroom += split.headroom
+        free += split.free
+        for target, source in ((lost, split.lost), (by_verdict, split.verdict)):
+            for key, seconds in source.items():
+                target[key] = target.get(key, 0.0) + seconds
+    return TimeSplit(observed, measured, useful, headroom, free, lost, by_verdict)
+
+
+def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """One GPU's entry in ``gpuwhy explain --format json`` and ``/api/v1/status``.
+
+    ``verdicts`` are those of one GPU, oldest first, at least one.
+    """
+    key = winner(verdicts)
+    time = total(verdict.time for verdict in verdicts)
+    won = [verdict for verdict in verdicts if verdict.verdict == key[0]] or list(verdicts)
+    weight = sum(verdict.end_s - verdict.start_s for verdict in won)
+    confidence = sum(verdict.confidence * (verdict.end_s - verdict.start_s) for verdict in won) / weight
+    shown = next((verdict for verdict in reversed(won) if verdict.cause == key[1]), won[-1])
+    causes = {f"{verdict}/{cause}": round(seconds, 3) for (verdict, cause), seconds in time.verdict.items()}
+    seconds: dict[str, float] = {}
+    for (name, _), value in time.verdict.items():
+        seconds[name] = seconds.get(name, 0.0) + value
+    gpu = shown.gpu
+    sources: dict[str, str] = {}
+    for verdict in verdicts:
+        sources.update(verdict.sources)
+    pid = shown.owners[0] if shown.owners else None
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "mig": gpu.mig,
+        "model": gpu.model,
+        "workload": shown.workload,
+        "verdict": key[0],
+        "cause": key[1],
+        "confidence": round(confidence, 4),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "causes": causes,
+        "observed_s": round(time.observed, 3),
+        "measured_s": round(time.measured, 3),
+        "useful_s": round(time.useful, 3),
+        "headroom_s": round(time.headroom, 3),
+        "free_s": round(time.free, 3),
+        "unattributed_s": round(time.unattributed, 3),
+        "lost": {f"{verdict}/{cause}": round(value, 3) for (verdict, cause), value in time.lost.items()},
+        "flags": sorted(frozenset().union(*(verdict.flags for verdict in verdicts))),
+        "reason": shown.reason,
+        "evidence": [
+            {"signal": item.signal, "value": round(item.value, 6), "test": item.test}
+            for item in shown.evidence
+        ],
+        "next_steps": list(next_steps(*key, gpu_index=gpu.index, pid=pid)),
+        "means": {name: round(value, 6) for name, value in sorted(shown.signals.items())},
+        "signals": dict(sorted(sources.items())),
+    }
+
+
+def document(source: str, window_s: float, gpus: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
+    """The whole ``gpuwhy-explain/1`` document; ``gpus`` holds each GPU's verdicts, oldest first."""
+    entries = [summarise(verdicts) for verdicts in gpus if verdicts]
+    return {
+        "schema": SCHEMA,
+        "source": source,
+        "window_s": round(window_s, 3),
+        "observed_s": round(max((entry["observed_s"] for entry in entries), default=0.0), 3),
+        "gpus": entries,
+    }
