@@ -1,0 +1,389 @@
+"""The server answers every client on every path, and none can keep another out."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import http.client
+import json
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from gpuwhy.exporter import Exposition, Format, HttpServer, ListenError, Snapshot, parse_listen
+from gpuwhy.exporter.http import gzip_accepted, wanted_format
+
+Make = Callable[..., Any]
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0;q=0.75,application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=0.0.4;q=0.25,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.fixture
+def serve(exposition: Exposition, full: Snapshot) -> Iterator[Make]:
+    """Starts a server on a free port of the loopback and stops it at the end; returns its port."""
+    exposition.publish(full)
+    with ExitStack() as stack:
+
+        def start(listen: tuple[str, int] = ("127.0.0.1", 0), **changes: Any) -> int:
+            given = {"status": lambda: b'{"gpus":[]}', "exposition": exposition, **changes}
+            server = HttpServer(listen, **given)
+            _, port = server.start()
+            stack.callback(server.stop)
+            return port
+
+        yield start
+
+
+@pytest.fixture
+def ask(serve: Make) -> Make:
+    """One request to a fresh server; returns status, headers and body."""
+
+    def request(
+        path: str, method: str = "GET", body: bytes | None = None, port: int = 0, **headers: str
+    ) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", port or serve(), timeout=10)
+        connection.request(
+            method, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, dict(answer.headers), content
+
+    return request
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (":9837", ("", 9837)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::]:9837", ("::", 9837)),
+        ("[fe80::1%eth0]:80", ("fe80::1%eth0", 80)),
+        ("localhost:65535", ("localhost", 65535)),
+        (" :9837\n", ("", 9837)),
+    ],
+)
+def test_listen_address_is_read(text: str, expected: tuple[str, int]) -> None:
+    """Host and port, a bracketed IPv6 address, or a port alone for all addresses."""
+    assert parse_listen(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "9837", "::1:9837", "[::1]", "host:", "host:http", ":65536", ":-1", ":٣", "[::1:9837", "a]:1"],
+)
+def test_bad_listen_address_names_value_and_remedy(text: str) -> None:
+    """What cannot be read stops with the value and what to write instead."""
+    with pytest.raises(ListenError) as caught:
+        parse_listen(text)
+    assert repr(text) in str(caught.value)
+    assert ":9837" in str(caught.value)
+
+
+def test_taken_port_names_address_and_remedy(serve: Make, exposition: Exposition) -> None:
+    """A port that is in use is a clear error, not a traceback of sockets."""
+    port = serve()
+    with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port}: Address already in use; .*http\.listen"):
+        HttpServer(("127.0.0.1", port), exposition, bytes).start()
+
+
+def test_unknown_host_names_it(exposition: Exposition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host name that has no address is the same kind of error."""
+
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ListenError, match=r"no\.such\.host:9837: Name or service not known"):
+        HttpServer(("no.such.host", 9837), exposition, bytes).start()
+
+
+def test_starting_asks_no_dns(serve: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting on an address needs no name service, which may hang."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("asked for a host name"))
+    assert serve()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6 that takes IPv4 as well")
+@pytest.mark.parametrize("listen", [":0", "[::]:0"])
+def test_all_addresses_means_both_families(serve: Make, listen: str) -> None:
+    """Listening on all addresses answers over IPv4 and IPv6."""
+    port = serve(parse_listen(listen))
+    for host in ("127.0.0.1", "::1"):
+        connection = http.client.HTTPConnection(host, port, timeout=10)
+        connection.request("GET", "/-/healthy")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_metrics_in_the_format_asked_for(ask: Make, exposition: Exposition) -> None:
+    """A plain client gets text, Prometheus gets OpenMetrics, compressed if it takes that."""
+    status, headers, content = ask("/metrics")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert content == exposition.scrape(Format.TEXT)
+    assert "Content-Encoding" not in headers
+
+    status, headers, content = ask("/metrics?x=1", Accept=PROMETHEUS_2, Accept_Encoding="deflate, gzip")
+    assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert headers["Content-Encoding"] == "gzip"
+    assert headers["Vary"] == "Accept, Accept-Encoding"
+    assert gzip.decompress(content) == exposition.scrape(Format.OPENMETRICS)
+
+
+@pytest.mark.parametrize(
+    "accept, expected",
+    [
+        ("", Format.TEXT),
+        ("*/*", Format.TEXT),
+        (BROWSER, Format.TEXT),
+        (PROMETHEUS_2, Format.OPENMETRICS),
+        (PROMETHEUS_3, Format.OPENMETRICS),
+        ("application/openmetrics-text", Format.OPENMETRICS),
+        ("Application/OpenMetrics-Text; Version=1.0.0", Format.OPENMETRICS),
+        ("application/openmetrics-text;version=0.0.1,text/plain;q=0.1", Format.TEXT),
+        ("application/openmetrics-text;version=2.0.0", Format.TEXT),
+        ("application/openmetrics-text;q=0", Format.TEXT),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.7", Format.TEXT),
+        ("application/openmetrics-text;q=high", Format.TEXT),
+        (";;q=,=;,", Format.TEXT),
+    ],
+)
+def test_accept_header_chooses_the_format(accept: str, expected: Format) -> None:
+    """OpenMetrics 1 is written for who asks for it and does not like text better, text for all others."""
+    assert wanted_format(accept) is expected
+
+
+@pytest.mark.parametrize(
+    "header, expected",
+    [("", False), ("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False)],
+)
+def test_gzip_only_where_accepted(header: str, expected: bool) -> None:
+    """A client that does not name gzip, or refuses it, gets plain bytes."""
+    assert gzip_accepted(header) is expected
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/-/healthy", "/-/ready", "/nowhere"])
+def test_head_is_get_without_the_body(ask: Make, path: str) -> None:
+    """HEAD has the status and headers of GET, its length included, and no body."""
+    status, headers, content = ask(path)
+    head_status, head_headers, nothing = ask(path, "HEAD")
+    assert (head_status, head_headers["Content-Length"]) == (status, str(len(content)))
+    assert head_headers["Content-Type"] == headers["Content-Type"]
+    assert nothing == b""
+
+
+def test_head_sends_no_body(serve: Make) -> None:
+    """After the headers of a HEAD nothing follows on the wire."""
+    with socket.create_connection(("127.0.0.1", serve()), timeout=10) as client:
+        client.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def test_unknown_path_says_where_the_metrics_are(ask: Make) -> None:
+    """A wrong path is 404 with a short text, which does not repeat what was asked."""
+    status, headers, content = ask("/<script>")
+    assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert content == b"not found; the metrics are at /metrics\n"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_other_methods_are_refused(ask: Make, method: str) -> None:
+    """Nothing can be changed over HTTP: any other method is 405 and names those there are."""
+    status, headers, content = ask("/metrics", method, b"x=1")
+    assert (status, headers["Allow"], content) == (405, "GET, HEAD", b"use GET or HEAD\n")
+    assert headers["Connection"] == "close"
+
+
+def test_body_of_a_get_is_not_taken_for_a_request(serve: Make) -> None:
+    """A GET with a body is answered once and its connection closed."""
+    with socket.create_connection(("127.0.0.1", serve()), timeout=10) as client:
+        inner = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n"
+        client.sendall(
+            b"GET /-/healthy HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(inner) + inner
+        )
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.endswith(b"healthy\n")
+
+
+def test_garbage_is_answered_with_short_text(serve: Make) -> None:
+    """A request that is none gets 400 as text, and the server goes on."""
+    port = serve()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(b"\x16\x03\x01<b> / nonsense\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"400 ")
+    assert answer.count(b"\n") == 1
+    assert b"<b>" not in answer
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_status_is_what_the_daemon_says(ask: Make) -> None:
+    """The status is the daemon's JSON, not to be cached."""
+    status, headers, content = ask("/api/v1/status")
+    assert (status, headers["Content-Type"], headers["Cache-Control"]) == (
+        200,
+        "application/json",
+        "no-store",
+    )
+    assert json.loads(content) == {"gpus": []}
+
+
+def test_failing_status_is_500_and_logged(serve: Make, ask: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """A status that cannot be made is 500 without details for the client; the log has them."""
+
+    def fail() -> bytes:
+        raise RuntimeError("secret detail")
+
+    status, _, content = ask("/api/v1/status", port=serve(status=fail))
+    assert status == 500
+    assert b"secret" not in content
+    assert "secret detail" in caplog.text
+
+
+def test_ready_after_the_first_interval(serve: Make, ask: Make, full: Snapshot) -> None:
+    """Healthy while the process lives; ready once an interval was judged, and 503 says why until then."""
+    starting = Exposition()
+    port = serve(exposition=starting)
+    assert ask("/-/healthy", port=port)[0] == 200
+    status, _, content = ask("/-/ready", port=port)
+    assert (status, content) == (503, b"not ready: no interval has been judged yet\n")
+    starting.publish(dataclasses.replace(full, judged=0))
+    assert ask("/-/ready", port=port)[0] == 503
+    starting.publish(full)
+    assert ask("/-/ready", port=port)[0] == 200
+
+
+def test_kept_connection_is_not_held_up_by_delayed_acks(serve: Make) -> None:
+    """Requests on one connection are answered in much less than the 40 ms of a delayed ACK."""
+    connection = http.client.HTTPConnection("127.0.0.1", serve(), timeout=10)
+    taken = []
+    for _ in range(30):
+        start = time.perf_counter()
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        answer.read()
+        taken.append(time.perf_counter() - start)
+        assert not answer.will_close
+    connection.close()
+    assert statistics.median(taken) < 0.02
+
+
+def test_idle_connections_do_not_keep_others_out(serve: Make, ask: Make) -> None:
+    """With 200 idle connections open scrapes are answered at once, by few threads."""
+    port = serve()
+    with ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        taken = []
+        for _ in range(20):
+            start = time.perf_counter()
+            assert ask("/metrics", port=port)[0] == 200
+            taken.append(time.perf_counter() - start)
+        assert statistics.median(taken) < 0.1
+        assert max(taken) < 2
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("gpuwhy-http-connection") <= 33
+
+
+def test_longest_quiet_connection_is_closed_first(serve: Make) -> None:
+    """At the limit a new connection closes the one quiet longest, not one that was just heard from."""
+    port = serve(max_connections=2)
+    with ExitStack() as stack:
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+
+        def healthy(client: socket.socket) -> bool:
+            client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n")
+            return client.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+        scraper = connect()
+        assert healthy(scraper)
+        idle = connect()
+        time.sleep(0.1)
+        assert healthy(scraper)
+        assert healthy(connect())
+        assert idle.recv(1) == b""
+        assert healthy(scraper)
+
+
+def test_silent_client_is_dropped(serve: Make) -> None:
+    """A connection on which nothing is asked is closed after the time for a request."""
+    port = serve(request_s=0.2)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(b"GET /metr")
+        start = time.monotonic()
+        assert client.recv(1) == b""
+        assert time.monotonic() - start < 5
+
+
+def test_kept_connection_may_be_idle_longer(serve: Make) -> None:
+    """After an answer a connection may be quiet for longer than the time for a request, but not for ever."""
+    port = serve(request_s=0.2, idle_s=1.0)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        for _ in range(2):
+            client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b"healthy" in client.recv(65536)
+            time.sleep(0.5)
+        assert client.recv(1) == b""
+
+
+def test_client_that_does_not_read_is_dropped(serve: Make, ask: Make) -> None:
+    """A client that takes no answer ends by its own time limit, and others are served meanwhile."""
+    port = serve(request_s=0.5, status=lambda: b"x" * 50_000_000)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert ask("/-/healthy", port=port)[0] == 200
+        assert _wait_for(lambda: _connection_threads() == 0)
+
+
+def test_stop_ends_every_thread(exposition: Exposition) -> None:
+    """Stopping closes open connections and leaves no thread; the port is free again."""
+    server = HttpServer(("127.0.0.1", 0), exposition, bytes)
+    host, port = server.start()
+    with socket.create_connection((host, port), timeout=10) as client:
+        client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.recv(65536)
+        server.stop()
+        assert client.recv(1) == b""
+    server.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpuwhy-http")]
+    again = HttpServer((host, port), exposition, bytes)
+    again.start()
+    again.stop()
+
+
+def _connection_threads() -> int:
+    return sum(thread.name == "gpuwhy-http-connection" for thread in threading.enumerate())
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
