@@ -1,0 +1,554 @@
+"""Every option there is, one row each, and how flags, environment and a YAML file become a frozen ``Config``.
+
+To add an option, add a field to its section: type, bounds, default and description given there are
+what validation, ``check-config`` and the docs read. To add a section, add its class to ``Config``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct, field, inspect
+
+DEFAULT_PATH = Path("/etc/gpuwhy/config.yaml")
+ENVIRONMENT_PREFIX = "GPUWHY__"
+RESERVED_SECTIONS = ("store", "workloads", "render", "report")
+# The YAML parser is pure Python and takes a second for this much; a host's configuration is a few KiB.
+MAX_FILE_BYTES = 64 * 1024
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; ``problems`` holds one sentence for each thing to mend."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def _option(
+    description: str,
+    *,
+    flag: str = "",
+    ge: float | None = None,
+    le: float | None = None,
+    expected: str = "",
+    check: Callable[[str], object] | None = None,
+    example: object = None,
+) -> Meta:
+    """What a field's type does not say.
+
+    ``check`` raises ValueError for a text that is not what ``expected`` says.
+    """
+    return Meta(
+        description=description,
+        ge=ge,
+        le=le,
+        extra={"flag": flag, "expected": expected, "check": check, "example": example},
+    )
+
+
+def _check_source(text: str) -> None:
+    kind, _, paths = text.partition(":")
+    if text not in {"auto", "nvml"} and not (kind == "replay" and all(paths.split(","))):
+        raise ValueError(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([\w.-]*)):(\d{1,5})", text, re.ASCII)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(text)
+    return match[1] or match[2] or "", int(match[3])
+
+
+class AgentConfig(Struct, frozen=True, kw_only=True):
+    source: Annotated[
+        str,
+        _option(
+            "where device readings come from: the best source of this host, NVML alone, or recordings "
+            "(`replay:bundled` plays those that are installed with gpuwhy)",
+            flag="--source",
+            expected="auto, nvml, replay:PATH[,PATH...] or replay:bundled",
+            check=_check_source,
+        ),
+    ] = "auto"
+    profile: Annotated[
+        Literal["throughput", "latency", "unknown"],
+        _option(
+            "what the work on this host aims at; under `latency`, gaps between requests are expected",
+            flag="--profile",
+        ),
+    ] = "unknown"
+    interval_seconds: Annotated[
+        float,
+        _option(
+            "length of the interval that gets one verdict; a slow source makes it longer",
+            flag="--interval",
+            ge=1,
+            le=600,
+        ),
+    ] = 5.0
+    replay_speed: Annotated[
+        float,
+        _option("how many times faster than recorded a replay runs", flag="--speed", ge=0.1, le=1000),
+    ] = 1.0
+    replay_loop: Annotated[bool, _option("whether a replay starts again at its end", flag="--loop")] = False
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _option("least severe message that is logged", flag="--log-level"),
+    ] = "info"
+
+    @property
+    def replay_paths(self) -> tuple[str, ...]:
+        """What to play, side by side: empty where the source is no replay, ("bundled",) for the installed ones."""
+        kind, _, paths = self.source.partition(":")
+        return tuple(paths.split(",")) if kind == "replay" else ()
+
+
+class HttpConfig(Struct, frozen=True, kw_only=True):
+    listen: Annotated[
+        str,
+        _option(
+            "where metrics, status page and API are served; without a host on every address, with port 0 on any "
+            "free port",
+            flag="--listen",
+            expected="HOST:PORT, [IPV6]:PORT or :PORT with a port up to 65535",
+            check=_address,
+        ),
+    ] = ":9837"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host ("" for every address, IPv6 without its brackets) and port."""
+        return _address(self.listen)
+
+
+# What lies outside is a mistake, not a card. The same bounds stand in ``verdict/cards.py``.
+_Share = Annotated[float, Meta(ge=0.3, le=1)]
+_ContextShare = Annotated[float, Meta(ge=0.01, le=0.6)]
+
+
+class CardOverride(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Numbers of one model that replace those of the built-in table; None = the built-in one stays."""
+
+    dram_peak_ratio: Annotated[_Share | None, _option("DRAM activity that a good kernel reaches")] = None
+    tensor_peak_ratio: Annotated[_Share | None, _option("tensor activity that a large GEMM reaches")] = None
+    fp64_peak_ratio: Annotated[_Share | None, _option("FP64 activity that a good kernel reaches")] = None
+    fp32_peak_ratio: Annotated[_Share | None, _option("FP32 activity that a good kernel reaches")] = None
+    fp16_peak_ratio: Annotated[_Share | None, _option("FP16 activity that a good kernel reaches")] = None
+    full_load_clock_ratio: Annotated[
+        _Share | None, _option("share of the maximum SM clock that is held at full load")
+    ] = None
+    context_ratio: Annotated[
+        _ContextShare | None,
+        _option("share of the default power limit that is drawn with a context and no work"),
+    ] = None
+
+
+class CardsConfig(Struct, frozen=True, kw_only=True):
+    overrides: Annotated[
+        Mapping[str, CardOverride],
+        _option(
+            "per-card numbers in place of the built-in ones, by a part of the model's name, in any case "
+            "(of several that match, a number comes from the longest that has it)",
+            expected="a mapping from part of a model's name to its numbers",
+            example={"H200": {"dram_peak_ratio": 0.92}},
+        ),
+    ] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """The overrides as plain mappings, without what they leave alone."""
+        return {part: msgspec.to_builtins(override) for part, override in self.overrides.items()}
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All options, a field for each section."""
+
+    agent: AgentConfig = AgentConfig()
+    http: HttpConfig = HttpConfig()
+    cards: CardsConfig = CardsConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row: what an option is called, takes and means.
+
+    ``expected`` is what it takes, in words. ``flag`` is "" where there is none. ``example`` is None
+    where the default is one. ``items`` are the rows of one entry of an option that is a mapping.
+    """
+
+    key: str
+    default: Any
+    expected: str
+    description: str
+    flag: str
+    example: Any
+    check: Callable[[str], object] | None
+    holder: type[Struct]
+    items: tuple[Option, ...]
+
+    @property
+    def section(self) -> str:
+        return self.key.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition(".")[2]
+
+    @property
+    def environment(self) -> str:
+        return ENVIRONMENT_PREFIX + self.key.replace(".", "__").upper()
+
+
+@functools.cache
+def options() -> tuple[Option, ...]:
+    """All rows, section by section."""
+    return tuple(row for section, holder in _sections().items() for row in _rows(section, holder))
+
+
+def _sections() -> dict[str, type[Struct]]:
+    return {section.name: section.type for section in msgspec.structs.fields(Config)}
+
+
+def _rows(prefix: str, holder: type[Struct]) -> Iterator[Option]:
+    for row in msgspec.structs.fields(holder):
+        kind = inspect.type_info(row.type)
+        if not isinstance(kind, inspect.Metadata) or kind.extra is None:
+            raise TypeError(f"{holder.__name__}.{row.name} is not described by _option()")
+        yield Option(
+            key=f"{prefix}.{row.name}",
+            default=row.default_factory() if row.default is msgspec.NODEFAULT else row.default,
+            expected=kind.extra["expected"] or _expected(kind, row.type),
+            description=(kind.extra_json_schema or {})["description"],
+            flag=kind.extra["flag"],
+            example=kind.extra["example"],
+            check=kind.extra["check"],
+            holder=holder,
+            items=tuple(_rows(f"{prefix}.{row.name}.*", kind.type.value_type.cls))
+            if isinstance(kind.type, inspect.DictType)
+            and isinstance(kind.type.value_type, inspect.StructType)
+            else (),
+        )
+
+
+def _expected(kind: inspect.Type, annotation: Any) -> str:
+    if isinstance(kind, inspect.Metadata):
+        return _expected(kind.type, get_args(annotation)[0])
+    if isinstance(kind, inspect.UnionType):
+        return _expected(
+            next(each for each in kind.types if not isinstance(each, inspect.NoneType)), annotation
+        )
+    if isinstance(kind, inspect.BoolType):
+        return "true or false"
+    if isinstance(kind, inspect.LiteralType):
+        *others, last = get_args(annotation)  # kind.values has lost their order
+        return f"{', '.join(others)} or {last}"
+    if isinstance(kind, inspect.FloatType):
+        return f"a number from {kind.ge:g} to {kind.le:g}"
+    raise TypeError(f"no words for {kind}: give its option the argument expected")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration without a problem. ``origins`` says by option key where each value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+class Row(NamedTuple):
+    """An effective value as text, and where it came from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def describe(loaded: Loaded) -> list[Row]:
+    """Each effective value and its origin, in the order of the table."""
+    values = {
+        option.key: getattr(getattr(loaded.config, option.section), option.name) for option in options()
+    }
+    return [Row(key, as_text(value), loaded.origins[key]) for key, value in values.items()]
+
+
+def as_text(value: object) -> str:
+    """A value as it may stand in the YAML file, on one line."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return json.dumps(msgspec.to_builtins(value))
+
+
+def load(
+    flags: Mapping[str, object],
+    env: Mapping[str, str],
+    path: Path | None = None,
+    *,
+    default_path: Path = DEFAULT_PATH,
+) -> Loaded:
+    """Flags over environment over file over defaults; raises ConfigError with all problems found.
+
+    ``flags`` are by option key, None = not given. A ``path`` must exist, ``default_path`` need not.
+    """
+    problems: list[str] = []
+    given = _from_file(path, default_path, problems) | _from_environment(env, problems) | _from_flags(flags)
+    sections: dict[str, dict[str, object]] = {section: {} for section in _sections()}
+    for option in options():
+        value = option.default
+        if option.key in given:
+            value = _value(option, option.key, given[option.key], problems)
+        sections[option.section][option.name] = value
+    if problems:
+        raise ConfigError(problems)
+
+    built: dict[str, Any] = {section: holder(**sections[section]) for section, holder in _sections().items()}
+    config = Config(**built)
+    origins = {
+        option.key: given[option.key].origin if option.key in given else "default" for option in options()
+    }
+    problems += _impossible(config, origins)
+    if problems:
+        raise ConfigError(problems)
+    return Loaded(config, origins)
+
+
+def _impossible(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
+    """Options that are right alone and wrong together."""
+    agent = config.agent
+    if not agent.replay_paths:
+        for name in ("replay_speed", "replay_loop"):
+            value = getattr(agent, name)
+            if value != getattr(AgentConfig(), name):
+                yield (
+                    f"agent.{name} = {as_text(value)} ({origins[f'agent.{name}']}) is for replays, and agent.source is "
+                    f"{agent.source} ({origins['agent.source']}): remove it, or set agent.source to replay:PATH"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value that was not checked yet, and where it stands.
+
+    It is a text, a list, a mapping to more of these, None where nothing stands, or what a flag gave.
+    """
+
+    value: object
+    origin: str
+
+
+def _value(option: Option, key: str, given: _Given, problems: list[str]) -> object:
+    """The checked value; after a problem, something of no use."""
+    if option.items and isinstance(given.value, dict):
+        return {
+            name: _item(option, f"{key}.{_show(name)}", entry, problems)
+            for name, entry in given.value.items()
+        }
+    try:
+        # Text becomes what the field wants, so that file, environment and flags are read alike.
+        value = getattr(msgspec.convert({option.name: given.value}, option.holder, strict=False), option.name)
+        if option.check:
+            option.check(value)
+    except (msgspec.ValidationError, ValueError):
+        problems.append(_wrong(key, given, option.expected, _default(option)))
+        return None
+    return value
+
+
+def _item(option: Option, key: str, given: _Given, problems: list[str]) -> object:
+    known = {item.name: item for item in option.items}
+    if not isinstance(given.value, dict):
+        problems.append(
+            _wrong(key, given, f"a mapping with any of {', '.join(known)}", "the built-in numbers")
+        )
+        return None
+    values = {}
+    for name, entry in given.value.items():
+        if name in known:
+            values[name] = _value(known[name], f"{key}.{name}", entry, problems)
+        else:
+            problems.append(_unknown(f"{key}.{_show(name)} ({entry.origin})", name, known))
+    return option.items[0].holder(**values)
+
+
+def _default(option: Option) -> str:
+    return "the built-in number" if option.default is None else f"the default {as_text(option.default)}"
+
+
+def _wrong(key: str, given: _Given, expected: str, otherwise: str) -> str:
+    what = "has no value" if given.value in (None, "") else f"is {_show(given.value, quoted=True)}"
+    return f"{key} {what} ({given.origin}): set it to {expected}, or remove it for {otherwise}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
+    """``meant`` maps further names that a user may have had in mind to how they are written."""
+    written = {**(meant or {}), **{each: each for each in known}}
+    near = difflib.get_close_matches(name[:80], written, n=1, cutoff=0.5)
+    hint = f"write {written[near[0]]}" if near else f"use any of {', '.join(known)}"
+    return f"{what} is not known: {hint}, or remove it"
+
+
+def _show(value: object, *, quoted: bool = False) -> str:
+    """A value of any origin in a few plain characters."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if not isinstance(value, str):
+        return as_text(value)
+    short = value if len(value) <= 60 else f"{value[:57]}..."
+    return ascii(short) if quoted or not re.fullmatch(r"[!-~]+", short) else short
+
+
+def _reserved(section: str, origin: str) -> str:
+    return f"section {section} ({origin}) has no options in this version: remove it"
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
+    names = {option.key: option.flag for option in options()}
+    return {key: _Given(value, f"flag {names[key]}") for key, value in flags.items() if value is not None}
+
+
+def _from_environment(env: Mapping[str, str], problems: list[str]) -> dict[str, _Given]:
+    by_name = {option.environment: option for option in options()}
+    given = {}
+    for name in sorted(name for name in env if name.startswith(ENVIRONMENT_PREFIX)):
+        origin = f"environment {name}"
+        option = by_name.get(name)
+        section = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
+        if option is None and section in RESERVED_SECTIONS:
+            problems.append(_reserved(section, origin))
+        elif option is None:
+            problems.append(_unknown(origin, name.upper(), by_name))
+        elif not option.items:
+            given[option.key] = _Given(env[name], origin)
+        elif (parsed := _Document(origin, problems).parse(env[name])) is not None:
+            given[option.key] = parsed
+    return given
+
+
+def _from_file(path: Path | None, default_path: Path, problems: list[str]) -> dict[str, _Given]:
+    content = _read(path, default_path, problems)
+    root = _Document(str(path or default_path), problems, is_file=True).parse(content) or _Given(None, "")
+    given: dict[str, _Given] = {}
+    sections = _sections()
+    for section, body in _mapping("the top level", root, sections, problems):
+        if section in RESERVED_SECTIONS:
+            if body.value:
+                problems.append(_reserved(section, body.origin))
+        elif section not in sections:
+            meant = {option.name: f"it in section {option.section}" for option in options()}
+            problems.append(_unknown(f"section {_show(section)} ({body.origin})", section, sections, meant))
+        else:
+            keys = {option.name: option.key for option in options() if option.section == section}
+            for name, entry in _mapping(f"section {section}", body, keys, problems):
+                if name in keys:
+                    given[keys[name]] = entry
+                else:
+                    problems.append(_unknown(f"{section}.{_show(name)} ({entry.origin})", name, keys))
+    return given
+
+
+def _mapping(
+    what: str, given: _Given, known: Iterable[str], problems: list[str]
+) -> Iterable[tuple[str, _Given]]:
+    if isinstance(given.value, dict):
+        return given.value.items()
+    if given.value is not None:
+        problems.append(_wrong(what, given, f"a mapping with any of {', '.join(known)}", "the defaults"))
+    return ()
+
+
+def _read(path: Path | None, default_path: Path, problems: list[str]) -> str:
+    """The file's text, "" where there is none that has to be there."""
+    try:
+        with (path or default_path).open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) <= MAX_FILE_BYTES:
+            return content.decode()
+        problem = f"is larger than {MAX_FILE_BYTES // 1024} KiB: name the YAML file with the options"
+    except FileNotFoundError:
+        if path is None:
+            return ""
+        problem = f"does not exist: create it, or leave --config away to use {default_path} or the defaults"
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        problem = f"has a byte in line {line} that is not UTF-8: save it as UTF-8"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror}): make it a file that this user may read"
+    problems.append(f"configuration file {path or default_path} {problem}")
+    return ""
+
+
+class _NoAliasLoader(yaml.BaseLoader):
+    """Leaves scalars as text, and knows no aliases: a few nested ones can stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """YAML text under the name it has in messages."""
+
+    name: str
+    problems: list[str]
+    is_file: bool = False
+
+    def parse(self, content: str) -> _Given | None:
+        """What the text says; None, and a problem more, where it is not YAML."""
+        try:
+            node = yaml.compose(content, Loader=_NoAliasLoader)
+            return self._tree(node) if node else _Given(None, self.name)
+        except yaml.MarkedYAMLError as error:
+            remedy = (
+                "indent with spaces" if r"'\t'" in f"{error.problem}" else "mend it there, or quote the text"
+            )
+            self._reject(error.problem_mark, f"{error.problem}".removeprefix("but ")[:120], remedy)
+        except yaml.reader.ReaderError as error:
+            before = content[: error.position]
+            mark = yaml.Mark("", 0, before.count("\n"), len(before) - before.rfind("\n") - 1, None, 0)
+            self._reject(mark, error.reason, "remove the character")
+        except RecursionError:
+            self._reject(None, "too many levels", "make it flatter")
+        except (ValueError, OverflowError):  # from PyYAML's chr() for an escape such as "\U00110000"
+            self._reject(None, "an escape stands for no character", "write the character itself")
+        return None
+
+    def _reject(self, mark: yaml.Mark | None, problem: str, remedy: str) -> None:
+        place = f":{mark.line + 1}:{mark.column + 1}" if self.is_file and mark else ""
+        self.problems.append(f"{self.name}{place} is not the YAML that gpuwhy reads ({problem}): {remedy}")
+
+    def _tree(self, node: yaml.Node) -> _Given:
+        origin = f"{self.name}:{node.start_mark.line + 1}" if self.is_file else self.name
+        if isinstance(node, yaml.SequenceNode):
+            return _Given([self._tree(each) for each in node.value], origin)
+        if isinstance(node, yaml.ScalarNode):
+            is_null = node.style is None and node.value in {"", "~", "null"}
+            return _Given(None if is_null else node.value, origin)
+        entries: dict[str, _Given] = {}
+        for key_node, value_node in node.value:
+            key, entry = self._tree(key_node), self._tree(value_node)
+            if not isinstance(key.value, str):
+                self._reject(key_node.start_mark, "a key is no text", "write a name")
+            elif key.value in entries:
+                first = entries[key.value].origin
+                self._reject(
+                    key_node.start_mark, f"{_show(key.value)} stands here again, first in {first}", "keep one"
+                )
+            else:
+                entries[key.value] = _Given(entry.value, key.origin)
+        return _Given(entries, origin)

@@ -1,0 +1,99 @@
+"""Rendered files: writing them, and telling which of those on disk are not what the tables say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_MARK = "Rendered by `gpuwhy render`"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One rendered file: its path from the top of the tree, and what returns its text.
+
+    The text ends with a newline, starts with ``notice``, and is the same at every call.
+    """
+
+    path: str
+    text: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A file on disk that is not what is rendered. ``diff`` is empty unless it changed."""
+
+    path: str
+    kind: Literal["changed", "missing", "orphan"]
+    diff: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "changed":
+            return f"{self.path} differs from what is rendered; run `gpuwhy render`\n{self.diff}"
+        if self.kind == "missing":
+            return f"{self.path} is missing; run `gpuwhy render`"
+        return f"{self.path} is rendered by nothing; delete it"
+
+
+def notice(source: str) -> str:
+    """What the first line of a rendered file says, in a comment of its format; ``source`` is what to edit."""
+    return f"{_MARK} from {source}: edit that and run it again, not this file."
+
+
+def write(files: Mapping[str, str], out: Path) -> list[Path]:
+    """Bring files below ``out`` to these texts; returns those that were not so already."""
+    written = []
+    for path, text in files.items():
+        file = out / path
+        if file.is_file() and file.read_bytes() == text.encode():
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+        written.append(file)
+    return written
+
+
+def check(files: Mapping[str, str], out: Path, whole_folders: Iterable[str] = ()) -> list[Difference]:
+    """Every difference below ``out``, in the order of paths.
+
+    An orphan is a file that says it is rendered, beside one that is, or any file in one of
+    ``whole_folders``, to which people add nothing.
+    """
+    differences = [Difference(path, "orphan") for path in _orphans(files, out, whole_folders)]
+    for path, text in files.items():
+        file = out / path
+        if not file.is_file():
+            differences.append(Difference(path, "missing"))
+        elif (content := file.read_bytes()) != text.encode():
+            differences.append(Difference(path, "changed", _diff(path, content, text)))
+    return sorted(differences, key=lambda difference: difference.path)
+
+
+def _diff(path: str, content: bytes, text: str) -> str:
+    on_disk = content.decode("utf-8", "backslashreplace")
+    lines = difflib.unified_diff(
+        # Not splitlines(): it would hide a changed line ending.
+        [f"{line!r}\n" if "\r" in line else f"{line}\n" for line in on_disk.split("\n")],
+        [f"{line}\n" for line in text.split("\n")],
+        f"{path} on disk",
+        f"{path} rendered",
+    )
+    return "".join(lines)
+
+
+def _orphans(files: Mapping[str, str], out: Path, whole_folders: Iterable[str]) -> Iterator[str]:
+    found = {file for folder in whole_folders for file in (out / folder).rglob("*") if file.is_file()}
+    for folder in {(out / path).parent for path in files}:
+        found |= {file for file in folder.glob("*") if file.is_file() and _is_marked(file)}
+    for file in found:
+        path = file.relative_to(out).as_posix()
+        if path not in files:
+            yield path
+
+
+def _is_marked(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return _MARK.encode() in opened.readline(400)
