@@ -1,0 +1,624 @@
+"""Wires the stages and keeps the tick: the only module that knows all of them.
+
+Sources read in threads of their own and hand readings over a queue. The main thread judges, counts
+and publishes; it never touches a device, so that a driver call that hangs costs readings, not the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from gpuwhy.config import Config
+from gpuwhy.exporter.exposition import Exposition
+from gpuwhy.exporter.http import HttpServer
+from gpuwhy.exporter.ledger import HostIncrements, Ledger
+from gpuwhy.exporter.snapshot import Health
+from gpuwhy.interval import IntervalBuilder
+from gpuwhy.sample import Normaliser
+from gpuwhy.source import GpuReading, HostReading, Reading, SourceError
+from gpuwhy.source.recorder import Recorder
+from gpuwhy.source.replay import ReplaySource, load, paths
+from gpuwhy.verdict import Verdict, judge
+from gpuwhy.verdict.now import Now
+from gpuwhy.verdict.summary import document
+from gpuwhy.workload import attribute
+
+log = logging.getLogger("gpuwhy")
+
+STATUS_WINDOW_S = 300.0
+TICK_S = 1.0
+OPEN_S = 10.0  # some drivers take seconds to initialise
+FIRST_READING_S = 30.0
+STOP_S = 0.5  # for a thread to end; a driver call that takes longer is left behind
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One interval of one host: every GPU's verdict, and what the host's counters gained in it."""
+
+    verdicts: tuple[Verdict, ...]
+    host: HostIncrements | None
+
+
+class Pipeline:
+    """One host's readings to verdicts: sample, workload, interval, verdict."""
+
+    def __init__(
+        self,
+        *,
+        interval_s: float,
+        profile: str = "unknown",
+        cards: Mapping[str, Mapping[str, float]] | None = None,
+        hold: bool = False,
+    ) -> None:
+        self.normaliser = Normaliser()
+        self._builder = IntervalBuilder(interval_s, hold=hold)
+        self._profile = profile
+        self._cards = cards
+        self._cpu: dict[str, float] = {}
+        self._pressure: dict[str, float] = {}
+        self._host: HostReading | None = None
+
+    def feed(self, reading: Reading) -> list[Judged]:
+        """The intervals that this reading completes, oldest first."""
+        samples = attribute(self.normaliser.samples(reading))
+        if reading.host is not None:
+            self.note_host(reading.host)
+        return self._judged(self._builder.add(reading, samples))
+
+    def note_host(self, reading: HostReading) -> None:
+        """Counts what the host's counters gained, once for each reading."""
+        if reading is self._host:
+            return
+        self._host = reading
+        host = self.normaliser.host(reading)
+        for total, gains in ((self._cpu, host.cpu_seconds), (self._pressure, host.pressure_seconds)):
+            for name, seconds in gains.items():
+                total[name] = total.get(name, 0.0) + seconds
+
+    def advance(self, now_s: float, unix_s: float, period_s: float) -> list[Judged]:
+        """Closes intervals that have ended with no reading: that time is ``unknown/no-data``."""
+        return self._judged(self._builder.advance(now_s, unix_s, period_s))
+
+    def finish(self) -> list[Judged]:
+        """The last intervals of a source that has ended."""
+        return self._judged(self._builder.finish())
+
+    def _judged(self, closed: list[list[Any]]) -> list[Judged]:
+        done: list[Judged] = []
+        for intervals in closed:
+            verdicts = judge(intervals, profile=self._profile, cards=self._cards)
+            host = HostIncrements(self._cpu, self._pressure) if self._cpu or self._pressure else None
+            self._cpu, self._pressure = {}, {}
+            done.append(Judged(tuple(verdicts), host))
+        return done
+
+
+def pipeline(config: Config, *, hold: bool = False) -> Pipeline:
+    """A pipeline as the configuration wants it."""
+    return Pipeline(
+        interval_s=config.agent.interval_seconds,
+        profile=config.agent.profile,
+        cards=config.cards.numbers,
+        hold=hold,
+    )
+
+
+def explain_recording(path: Path, config: Config) -> dict[str, Any]:
+    """The ``gpuwhy-explain/1`` document of a recording, at its recorded times.
+
+    Raises:
+        SourceError: the file is no recording.
+
+    """
+    recording = load(path)
+    stages = pipeline(config, hold=True)
+    by_gpu: dict[tuple[str, str], list[Verdict]] = {}
+    window = 0.0
+    judged: list[Judged] = []
+    for reading in recording.readings():
+        window += reading.span_s
+        judged += stages.feed(reading)
+    judged += stages.finish()
+    for interval in judged:
+        for verdict in interval.verdicts:
+            by_gpu.setdefault(verdict.gpu.key, []).append(
+                replace(verdict, workload=verdict.workload or recording.workload)
+            )
+    return document(f"replay:{path}", window, list(by_gpu.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One reading on its way to the main thread: how long it took and how many ticks were missed before it."""
+
+    reading: Reading
+    duration_s: float = 0.0
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The feed has nothing more; ``error`` is why, None for an end that was asked for or foreseen."""
+
+    error: Exception | None = None
+
+
+Ticks: TypeAlias = "queue.SimpleQueue[Tick | End]"
+
+
+class DeviceSource(Protocol):
+    """What reads GPUs. All calls come from one thread; only ``start`` and ``read`` may raise."""
+
+    name: str
+
+    def start(self) -> object: ...
+
+    def read(self) -> Reading: ...
+
+    def close(self) -> None: ...
+
+
+class KernelSource(Protocol):
+    """What reads the host; never raises for what the host says."""
+
+    def read(self, owners: Iterable[int]) -> HostReading: ...
+
+
+class Feed(Protocol):
+    """Hands readings over a queue, from threads of its own."""
+
+    name: str
+    period_s: float
+
+    def start(self) -> None:
+        """Raises SourceError if there is nothing to read."""
+
+    def host(self) -> HostReading | None:
+        """The newest look at the host that came with no device reading, None if there is none."""
+
+    def stop(self) -> None:
+        """Ends the threads, without waiting for one that hangs in a driver call."""
+
+
+class ReplayFeed:
+    """Plays recordings in real time."""
+
+    def __init__(self, source: ReplaySource, ticks: Ticks) -> None:
+        self.name = "replay"
+        self.period_s = source.period_s
+        self._source = source
+        self._ticks = ticks
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._play, name="gpuwhy-replay", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def host(self) -> HostReading | None:
+        return None
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _play(self) -> None:
+        error: Exception | None = None
+        try:
+            start = time.monotonic()
+            for due_s, reading in self._source.schedule():
+                if self._stop.wait(max(0.0, start + due_s - time.monotonic())):
+                    break
+                self._ticks.put(Tick(replace(reading, unix_s=time.time())))
+        except Exception as failure:  # noqa: BLE001  whatever it was, the main thread says it and ends
+            error = failure
+        self._ticks.put(End(error))
+
+
+class LiveFeed:
+    """Reads this host once a second: devices in one thread, the kernel in another.
+
+    A driver call that hangs stops device readings only; what the host says goes on.
+    """
+
+    def __init__(
+        self, device: DeviceSource, host: KernelSource, ticks: Ticks, *, period_s: float = TICK_S
+    ) -> None:
+        self.name = device.name
+        self.period_s = period_s
+        self._device = device
+        self._host = host
+        self._ticks = ticks
+        self._stop = threading.Event()
+        self._opened = threading.Event()
+        self._refusal: Exception | None = None
+        self._newest: HostReading | None = None
+        self._owners: frozenset[int] = frozenset()
+        self._threads = [
+            threading.Thread(target=self._read_devices, name="gpuwhy-device", daemon=True),
+            threading.Thread(target=self._read_host, name="gpuwhy-host", daemon=True),
+        ]
+
+    def start(self) -> None:
+        self._threads[0].start()
+        if not self._opened.wait(OPEN_S):
+            log.error("%s has not opened within %.0f s; a driver call may hang", self.name, OPEN_S)
+        if self._refusal is not None:
+            raise self._refusal
+        self._threads[1].start()
+
+    def host(self) -> HostReading | None:
+        return self._newest
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(STOP_S)
+        if self._threads[0].is_alive():
+            log.warning("a driver call has not come back; the driver's shutdown is skipped")
+
+    def _read_devices(self) -> None:
+        _name_thread()
+        try:
+            self._device.start()
+        except Exception as failure:  # noqa: BLE001  the caller of start() decides what it means
+            self._refusal = failure
+            self._ticks.put(End(failure))
+            return
+        finally:
+            self._opened.set()
+        error: Exception | None = None
+        try:
+            try:
+                for missed in _deadlines(self.period_s, self._stop):
+                    began = time.monotonic()
+                    reading = self._device.read()
+                    self._owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
+                    self._ticks.put(
+                        Tick(replace(reading, host=self._newest), time.monotonic() - began, missed)
+                    )
+            finally:
+                self._device.close()
+        except Exception as failure:  # noqa: BLE001  the main thread decides what it means
+            error = failure
+        self._ticks.put(End(error))
+
+    def _read_host(self) -> None:
+        _name_thread()
+        for _ in _deadlines(self.period_s, self._stop):
+            try:
+                self._newest = self._host.read(self._owners)
+            except Exception:
+                self._newest = None
+                log.exception("the host could not be read; please report it")
+
+
+def _name_thread() -> None:
+    """Gives the thread its name in ``top -H`` and /proc too; Python itself does so from 3.14 on."""
+    with contextlib.suppress(OSError):
+        name = threading.current_thread().name
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name[:15], encoding="ascii")
+
+
+def _deadlines(period_s: float, stop: threading.Event) -> Iterator[int]:
+    """Yields at absolute deadlines until ``stop``: how many were missed since the one before."""
+    due = time.monotonic()
+    missed = 0
+    while not stop.is_set():
+        yield missed
+        due += period_s
+        late = time.monotonic() - due
+        missed = max(0, math.ceil(late / period_s)) if late > 0 else 0
+        due += missed * period_s
+        if stop.wait(max(0.0, due - time.monotonic())):
+            return
+
+
+def make_feed(config: Config, ticks: Ticks, *, period_s: float = TICK_S) -> Feed:
+    """The feed that ``agent.source`` asks for.
+
+    Raises:
+        SourceError: a recording cannot be read.
+
+    """
+    agent = config.agent
+    if agent.replay_paths:
+        source = ReplaySource(paths(agent.replay_paths), speed=agent.replay_speed, loop=agent.replay_loop)
+        return ReplayFeed(source, ticks)
+    # Imported here: a replay needs no driver library.
+    from gpuwhy.source.host import HostSource  # noqa: PLC0415
+    from gpuwhy.source.nvml import NvmlSource  # noqa: PLC0415
+
+    return LiveFeed(NvmlSource(period_s=period_s), HostSource(), ticks, period_s=period_s)
+
+
+def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> dict[str, Any]:
+    """The ``gpuwhy-explain/1`` document of this host, watched for ``seconds``; ``progress`` gets the seconds seen.
+
+    Raises:
+        SourceError: no GPU, or the source cannot go on.
+
+    """
+    stages = pipeline(config, hold=True)
+    judged: list[Judged] = []
+    source = ""
+    for name, tick in live_ticks(config, seconds, progress):
+        source = name
+        judged += stages.feed(tick.reading)
+    judged += stages.finish()
+    by_gpu: dict[tuple[str, str], list[Verdict]] = {}
+    for interval in judged:
+        for verdict in interval.verdicts:
+            by_gpu.setdefault(verdict.gpu.key, []).append(verdict)
+    return document(source, seconds, list(by_gpu.values()))
+
+
+def record(
+    config: Config, recorder: Recorder, seconds: float, progress: Callable[[float], None], *, period_s: float
+) -> None:
+    """Writes what this host says for ``seconds``.
+
+    Raises:
+        SourceError: no GPU, or the file cannot be written.
+
+    """
+    ticks = live_ticks(config, seconds, progress, period_s=period_s)
+    next(ticks, None)  # it only starts the counters: a row speaks for the time since the one before
+    for _, tick in ticks:
+        recorder.write(tick.reading)
+
+
+def live_ticks(
+    config: Config, seconds: float, progress: Callable[[float], None], *, period_s: float = TICK_S
+) -> Iterator[tuple[str, Tick]]:
+    """The first tick of this host, and those of ``seconds`` after it, each with the feed's name."""
+    ticks: Ticks = queue.SimpleQueue()
+    feed = make_feed(config, ticks, period_s=period_s)
+    feed.start()
+    began: float | None = None
+    deadline = time.monotonic() + seconds + FIRST_READING_S
+    try:
+        while began is None or time.monotonic() < began + seconds:
+            try:
+                tick = ticks.get(timeout=period_s)
+            except queue.Empty:
+                if time.monotonic() > deadline:
+                    raise SourceError(
+                        f"{feed.name} did not answer within {FIRST_READING_S:.0f} s; a driver call may hang: see the kernel log"
+                    ) from None
+                continue
+            if isinstance(tick, End):
+                if tick.error is not None:
+                    raise tick.error
+                return
+            began = time.monotonic() if began is None else began
+            yield feed.name, tick
+            progress(min(seconds, time.monotonic() - began))
+    finally:
+        feed.stop()
+
+
+class Agent:
+    """The running agent: takes ticks off the queue, judges, counts, publishes."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._ticks: Ticks = queue.SimpleQueue()
+        self._stopped_by = ""
+        self._unseen = False
+        self._pipelines: dict[int, Pipeline] = {}
+        self._rejected: dict[int, dict[tuple[str, str], int]] = {}
+        self._ledger = Ledger()
+        self._now = Now()
+        self._shown: dict[tuple[str, str], Verdict] = {}
+        self._gpus_of: dict[int, set[tuple[str, str]]] = {}
+        self._recent: dict[tuple[str, str], deque[Verdict]] = {}
+        self._health = _HealthState()
+        self._status_lock = threading.Lock()
+        self._exposition = Exposition()
+        self._http = HttpServer(config.http.address, self._exposition, self.status)
+        self._feed = make_feed(config, self._ticks)
+        self._last_tick_s = time.monotonic()
+
+    def run(self) -> None:
+        """Serves until the source ends or SIGTERM or SIGINT comes.
+
+        Raises:
+            SourceError: the source cannot start or go on.
+            ListenError: the address cannot be listened on.
+
+        """
+        self._feed.start()
+        self._health.source_up[self._feed.name] = True
+        try:
+            self._serve()
+        finally:
+            self._feed.stop()
+
+    def _serve(self) -> None:
+        host, port = self._http.start()
+        self._exposition.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        everywhere = host in {"0.0.0.0", "::"}
+        shown = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
+        log.info("listening on http://%s:%d", shown, port)
+        if everywhere:
+            log.warning(
+                "served to every address of this host, without TLS or authentication; "
+                "--listen 127.0.0.1:%d keeps it local",
+                port,
+            )
+        if self._config.agent.replay_paths:
+            log.info("REPLAY of %s: what is shown is recorded, not this host", self._config.agent.source)
+        try:
+            self._loop()
+        finally:
+            self._http.stop()
+            self._exposition.stop()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        # No logging here: the signal may have come in the middle of a log line.
+        self._stopped_by = signal.Signals(number).name
+        self._ticks.put(End())
+
+    def _loop(self) -> None:
+        while True:
+            try:
+                tick = self._ticks.get(timeout=self._feed.period_s)
+            except queue.Empty:
+                self._wait_for_device()
+                continue
+            if self._stopped_by:
+                log.info("%s: stopping", self._stopped_by)
+                break
+            if isinstance(tick, End):
+                if tick.error is not None:
+                    raise tick.error
+                break
+            self._take(tick)
+        for stages in self._pipelines.values():
+            for judged in stages.finish():
+                self._credit(judged)
+        self._publish()
+
+    def _wait_for_device(self) -> None:
+        """What goes on while a device call hangs: the host's counters, and time that is no-data."""
+        now = time.monotonic()
+        silent = now - self._last_tick_s > self._config.agent.interval_seconds
+        if silent and self._health.source_up.get(self._feed.name):
+            log.error(
+                "%s has not answered for %.0f s; a driver call may hang",
+                self._feed.name,
+                now - self._last_tick_s,
+            )
+            self._health.source_up[self._feed.name] = False
+        host = self._feed.host()
+        if self._config.agent.replay_paths or host is None:
+            return
+        closed: list[Judged] = []
+        for stages in self._pipelines.values():
+            stages.note_host(host)
+            closed += stages.advance(now, time.time(), self._feed.period_s)
+        for judged in closed:
+            for verdict in judged.verdicts:
+                self._health.gpu_up[verdict.gpu.key] = False
+            self._credit(judged)
+        if closed:
+            self._publish()
+
+    def _take(self, tick: Tick) -> None:
+        """One tick through the stages. What a stage raises costs this tick's reading only."""
+        reading = tick.reading
+        self._last_tick_s = time.monotonic()
+        if not self._health.source_up.get(self._feed.name):
+            log.info("%s answers again", self._feed.name)
+            self._health.source_up[self._feed.name] = True
+        self._ledger.tick(tick.duration_s, tick.missed)
+        try:
+            stages = self._pipelines.setdefault(reading.origin, pipeline(self._config))
+            judged = stages.feed(reading)
+            self._note(reading, stages)
+            for interval in judged:
+                self._credit(interval)
+        except Exception:
+            log.exception("a reading was lost to an error in gpuwhy; please report it")
+            self._pipelines.pop(reading.origin, None)
+            self._rejected.pop(reading.origin, None)
+            return
+        if judged or self._unseen:
+            # A new GPU's counters must be scraped at 0 before they count, or their first gain is lost.
+            self._publish()
+            self._unseen = False
+
+    def _note(self, reading: Reading, stages: Pipeline) -> None:
+        present = {gpu.facts.key for gpu in reading.gpus}
+        if reading.restart:
+            for key in self._gpus_of.get(reading.origin, set()) - present:
+                self._ledger.retire_gpu(key)
+                self._now.forget(key)
+                self._shown.pop(key, None)
+                self._health.gpu_up.pop(key, None)
+                with self._status_lock:
+                    self._recent.pop(key, None)
+            self._gpus_of[reading.origin] = present
+        for gpu in reading.gpus:
+            if gpu.facts.key not in self._health.gpu_up:
+                self._ledger.add_gpu(gpu.facts)
+                self._unseen = True
+            self._health.gpu_up[gpu.facts.key] = gpu.up
+            for code in xids(gpu):
+                log.warning("GPU %d (%s): Xid %d; see dmesg", gpu.facts.index, gpu.facts.uuid, code)
+                self._ledger.xid(gpu.facts.key, code)
+        if any(gpu.up for gpu in reading.gpus):
+            self._health.last_sample_unix_s = reading.unix_s
+        before = self._rejected.setdefault(reading.origin, {})
+        for key, count in stages.normaliser.rejected.items():
+            if count != before.get(key, 0):
+                self._ledger.reject(*key, count - before.get(key, 0))
+                before[key] = count
+
+    def _credit(self, judged: Judged) -> None:
+        for verdict in judged.verdicts:
+            self._shown[verdict.gpu.key] = self._now.update(verdict)
+        self._ledger.credit(judged.verdicts, judged.host, self._shown)
+        with self._status_lock:
+            for verdict in judged.verdicts:
+                recent = self._recent.setdefault(verdict.gpu.key, deque())
+                recent.append(verdict)
+                while recent[0].end_s < verdict.end_s - STATUS_WINDOW_S:
+                    recent.popleft()
+
+    def _publish(self) -> None:
+        self._exposition.publish(
+            self._ledger.snapshot(
+                self._health.frozen(),
+                taken_s=time.monotonic(),
+                interval_s=self._config.agent.interval_seconds,
+            )
+        )
+
+    def status(self) -> bytes:
+        """The JSON of ``/api/v1/status``: ``gpuwhy-explain/1`` over the last minutes. Safe from any thread."""
+        with self._status_lock:
+            recent = [list(verdicts) for verdicts in self._recent.values()]
+        observed = max((sum(verdict.time.observed for verdict in gpu) for gpu in recent), default=0.0)
+        source = self._config.agent.source
+        recent.sort(key=lambda gpu: (gpu[-1].gpu.index, gpu[-1].gpu.mig))
+        return msgspec.json.encode(document(source, observed, recent))
+
+
+def xids(gpu: GpuReading) -> list[int]:
+    """The Xid errors that a GPU's reading reports."""
+    found = [code for part in gpu.parts for code in part.values.get("xid_events") or ()]
+    return [code for code in found if isinstance(code, int)]
+
+
+@dataclass(slots=True)
+class _HealthState:
+    gpu_up: dict[tuple[str, str], bool] = field(default_factory=dict)
+    source_up: dict[str, bool] = field(default_factory=dict)
+    degraded: bool = False
+    last_sample_unix_s: float | None = None
+
+    def frozen(self) -> Health:
+        return Health(dict(self.gpu_up), dict(self.source_up), self.degraded, self.last_sample_unix_s)
+
+
+def run(config: Config) -> None:
+    """Runs the agent until it is told to stop."""
+    Agent(config).run()

@@ -1,0 +1,403 @@
+"""The agent on a real GPU: are its verdicts right, and what does it cost. Needs torch with CUDA.
+
+    python bench/gpu.py live              judge workloads with the running agent, scraped from /metrics
+    python bench/gpu.py change            how soon a change of load shows in the counters
+    python bench/gpu.py cost              CPU and memory beside a bare loop of the same driver calls
+    python bench/gpu.py pair              GEMM rate and kernel latency with the agent on and off
+
+`cost` and `pair` measure `nvitop-exporter` the same way where it is installed. All print a table, and
+JSON with --json. Figures are of one run: ratios, not promises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import workloads
+
+LIVE = ("idle", "held", "gemm", "copy_kernel", "starved", "tiny_kernels", "pinned_copy", "fp64_loop")
+SETTLE_S = 10.0
+SERIES = re.compile(r"^gpuwhy_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+
+
+class Agent:
+    """The installed agent on a free port, as a user starts it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._log = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gpuwhy", "run", "--listen", "127.0.0.1:0", *arguments],
+            stderr=self._log, start_new_session=True,
+        )  # fmt: skip
+        self.pid = self.process.pid
+        for _ in range(300):
+            found = re.search(r"listening on (\S+)", Path(self._log.name).read_text())
+            if found:
+                self.url = found[1]
+                return
+            time.sleep(0.1)
+        raise SystemExit(f"the agent did not start: {Path(self._log.name).read_text()}")
+
+    def scrape(self) -> str:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def seconds(self, name: str = "verdict_seconds_total", gpu: int = 0) -> dict[str, float]:
+        """A counter's children by verdict/cause."""
+        found = {}
+        for series, labels, value in SERIES.findall(self.scrape()):
+            pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if series == name and pairs.get("gpu") == str(gpu):
+                found[f"{pairs.get('verdict')}/{pairs.get('cause')}"] = float(value)
+        return found
+
+    def now(self, gpu: int = 0) -> str:
+        for series, labels, value in SERIES.findall(self.scrape()):
+            pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if series == "verdict" and pairs.get("gpu") == str(gpu) and float(value) == 1:
+                return pairs["verdict"]
+        return ""
+
+    def stop(self) -> float:
+        """Seconds from SIGTERM to the end."""
+        began = time.monotonic()
+        self.process.terminate()
+        self.process.wait(30)
+        return time.monotonic() - began
+
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+
+@contextlib.contextmanager
+def running(name: str, seconds: float) -> Iterator[None]:
+    process = workloads.start(name, seconds) if name else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            workloads.end(process)
+
+
+def live(seconds: float) -> list[dict]:
+    agent = Agent()
+    rows = []
+    for name in LIVE:
+        with running(name, SETTLE_S + seconds + 30):
+            time.sleep(SETTLE_S)
+            before = agent.seconds()
+            time.sleep(seconds)
+            after = agent.seconds()
+        gained = {
+            key: after[key] - before.get(key, 0.0)
+            for key in after
+            if after[key] - before.get(key, 0.0) > 0.01
+        }
+        best = max(gained, key=gained.get, default="nothing")
+        verdict, accept, cause, causes = workloads.WORKLOADS[name].labels[0]
+        right = best.split("/")[0] in accept and (not causes or best.split("/")[1] in causes)
+        rows.append({
+            "workload": name, "wanted": f"{verdict}/{cause}", "got": best, "right": right,
+            "share": round(gained.get(best, 0.0) / max(0.01, sum(gained.values())), 3),
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+    stopped = agent.stop()
+    print(f"SIGTERM to end: {stopped:.2f} s; log:\n{agent.log()[-1500:]}")
+    return rows
+
+
+def phases(path: str) -> None:
+    """GEMM, nothing, GEMM, vector adds; writes when each began."""
+    log = Path(path).open("a", buffering=1)  # noqa: SIM115
+    for name, run in (
+        ("gemm", workloads.gemm),
+        ("held", workloads.held),
+        ("gemm", workloads.gemm),
+        ("copy_kernel", workloads.copy_kernel),
+    ):
+        log.write(f"{name} {time.monotonic()}\n")
+        run(25.0)
+
+
+def change() -> list[dict]:
+    agent = Agent()
+    with tempfile.NamedTemporaryFile("r") as log:
+        process = subprocess.Popen([sys.executable, __file__, "phases", log.name])
+        seen: list[tuple[float, dict, str]] = []
+        while process.poll() is None:
+            seen.append((time.monotonic(), agent.seconds(), agent.now()))
+            time.sleep(0.5)
+        began = [
+            (line.split()[0], float(line.split()[1])) for line in Path(log.name).read_text().splitlines()
+        ]
+    agent.stop()
+    rows = []
+    for position, (name, start_s) in enumerate(began):
+        stop_s = began[position + 1][1] if position + 1 < len(began) else seen[-1][0]
+        verdict = workloads.WORKLOADS[name].labels[0][0]
+        base = max((row for row in seen if row[0] <= start_s), default=seen[0])
+        first = next(
+            (
+                at
+                for at, seconds, _ in seen
+                if at > start_s
+                and any(
+                    key.startswith(verdict) and seconds[key] > base[1].get(key, 0) + 0.5 for key in seconds
+                )
+            ),
+            None,
+        )
+        shown = [now for at, _, now in seen if start_s < at <= stop_s]
+        changes = sum(one != other for one, other in zip(shown, shown[1:], strict=False))
+        rows.append({
+            "load": name, "verdict": verdict, "seconds_to_counter": None if first is None else round(first - start_s, 1),
+            "changes_of_now": changes, "last_now": shown[-1] if shown else "",
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+# --- cost ------------------------------------------------------------------------------------------
+
+
+def bare_loop(seconds: float) -> None:
+    """The driver calls of one GPU at the agent's cadence, and nothing else."""
+    import pynvml as nv
+
+    nv.nvmlInit()
+    device = nv.nvmlDeviceGetHandleByIndex(0)
+    from gpuwhy.source import nvml
+
+    metrics = nv.c_nvmlGpmMetricsGet_t()
+    metrics.version = nv.NVML_GPM_METRICS_GET_VERSION
+    metrics.numMetrics = len(nvml.METRICS)
+    for position, (_, number) in enumerate(nvml.METRICS):
+        metrics.metrics[position].metricId = number
+    samples = [nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()]
+    nv.nvmlGpmSampleGet(device, samples[0])
+    start = time.monotonic()
+    tick = 0
+    while time.monotonic() < start + seconds:
+        tick += 1
+        time.sleep(max(0.0, start + tick - time.monotonic()))
+        samples.reverse()
+        nv.nvmlGpmSampleGet(device, samples[0])
+        metrics.sample1, metrics.sample2 = samples[1], samples[0]
+        nv.nvmlGpmMetricsGet(metrics)
+        nv.nvmlDeviceGetUtilizationRates(device)
+        nv.nvmlDeviceGetPowerUsage(device)
+        nv.nvmlDeviceGetClockInfo(device, nv.NVML_CLOCK_SM)
+        nv.nvmlDeviceGetClockInfo(device, nv.NVML_CLOCK_MEM)
+        nv.nvmlDeviceGetTemperature(device, nv.NVML_TEMPERATURE_GPU)
+        nv.nvmlDeviceGetCurrentClocksEventReasons(device)
+        nv.nvmlDeviceGetFieldValues(device, [185, 186, 74, 76, 269])
+        if tick % 3 == 0:
+            nv.nvmlDeviceGetComputeRunningProcesses(device)
+        if tick % 5 == 0:
+            nv.nvmlDeviceGetPerformanceState(device)
+            nv.nvmlDeviceGetEnforcedPowerLimit(device)
+            nv.nvmlDeviceGetMemoryInfo(device)
+            nv.nvmlDeviceGetFieldValues(device, [82])
+        if tick % 10 == 0:
+            nv.nvmlDeviceGetTotalEnergyConsumption(device)
+            nv.nvmlDeviceGetFieldValues(device, [270, 271])
+
+
+def cpu_ns(pid: int) -> dict[str, int]:
+    """CPU time of each thread of a process, by thread name."""
+    found: dict[str, int] = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            found[name] = found.get(name, 0) + int((task / "schedstat").read_text().split()[0])
+    return found
+
+
+def resident_mib(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measured(pid: int, seconds: float, poll: Callable[[], object] | None = None) -> dict:
+    before, began = cpu_ns(pid), time.monotonic()
+    while time.monotonic() < began + seconds:
+        if poll is not None:
+            poll()
+        time.sleep(1.0)
+    took = time.monotonic() - began
+    after = cpu_ns(pid)
+    threads = {name: round((after[name] - before.get(name, 0)) / took / 1e7, 3) for name in after}
+    return {
+        "cpu_percent": round(sum(threads.values()), 3),
+        "threads": threads,
+        "resident_mib": round(resident_mib(pid), 1),
+    }
+
+
+def nvitop() -> subprocess.Popen | None:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "nvitop_exporter", "--bind-address", "127.0.0.1", "--port", "19838", "--interval", "1"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return None
+
+
+def cost(seconds: float) -> list[dict]:
+    rows = []
+    for load in ("", "gemm"):
+        with running(load, 4 * seconds + 60):
+            time.sleep(SETTLE_S if load else 1.0)
+            bare = subprocess.Popen([sys.executable, __file__, "bare", "--seconds", str(seconds + 20)])
+            time.sleep(5)
+            rows.append({"what": "bare loop", "load": load or "idle", **measured(bare.pid, seconds)})
+            bare.terminate()
+            bare.wait()
+            agent = Agent()
+            time.sleep(8)
+            rows.append(
+                {"what": "gpuwhy", "load": load or "idle", **measured(agent.pid, seconds, agent.scrape)}
+            )
+            agent.stop()
+            other = nvitop()
+            if other is not None:
+                time.sleep(8)
+                if other.poll() is None:
+                    scrape = lambda: urllib.request.urlopen(
+                        "http://127.0.0.1:19838/metrics", timeout=5
+                    ).read()  # noqa: E731
+                    with contextlib.suppress(OSError):
+                        rows.append(
+                            {
+                                "what": "nvitop-exporter",
+                                "load": load or "idle",
+                                **measured(other.pid, seconds, scrape),
+                            }
+                        )
+                other.terminate()
+                other.wait()
+        for row in rows[-3:]:
+            print(row, flush=True)
+    return rows
+
+
+# --- effect on the GPU's work ------------------------------------------------------------------------
+
+
+def slot(torch, a, b, x, seconds: float) -> tuple[float, float]:
+    """(TFLOP/s of GEMM, microseconds of a small kernel with its synchronisation), half the time each."""
+    end, done = time.monotonic() + seconds / 2, 0
+    torch.cuda.synchronize()
+    began = time.monotonic()
+    while time.monotonic() < end:
+        for _ in range(50):
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+        done += 50
+    rate = done * 2 * a.shape[0] ** 3 / (time.monotonic() - began) / 1e12
+    times = []
+    end = time.monotonic() + seconds / 2
+    while time.monotonic() < end:
+        start = time.perf_counter_ns()
+        x.add_(1.0)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter_ns() - start)
+    return rate, statistics.median(times) / 1e3
+
+
+def pair(slots: int, seconds: float) -> list[dict]:
+    torch, a, b = workloads.matrices()
+    x = torch.zeros(256, device="cuda")
+    slot(torch, a, b, x, 8.0)
+    rows = []
+    agent = Agent()
+    candidates: list[tuple[str, int]] = [("gpuwhy", agent.pid)]
+    other = nvitop()
+    time.sleep(8)
+    if other is not None and other.poll() is None:
+        candidates.append(("nvitop-exporter", other.pid))
+        os.kill(other.pid, signal.SIGSTOP)
+    for name, pid in candidates:
+        os.kill(pid, signal.SIGSTOP)
+        ratios: list[tuple[float, float]] = []
+        for number in range(slots):
+            # on-off, then off-on: a card that warms up favours neither.
+            order = (True, False) if number % 2 == 0 else (False, True)
+            figures = {}
+            for on in order:
+                os.kill(pid, signal.SIGCONT if on else signal.SIGSTOP)
+                figures[on] = slot(torch, a, b, x, seconds)
+            ratios.append((figures[True][0] / figures[False][0], figures[True][1] / figures[False][1]))
+            os.kill(pid, signal.SIGSTOP)
+        rows.append({
+            "what": name, "pairs": slots,
+            "gemm_on_over_off": round(statistics.median(ratio for ratio, _ in ratios), 5),
+            "gemm_spread": [round(min(ratio for ratio, _ in ratios), 4), round(max(ratio for ratio, _ in ratios), 4)],
+            "latency_on_over_off": round(statistics.median(ratio for _, ratio in ratios), 5),
+            "latency_spread": [round(min(ratio for _, ratio in ratios), 4), round(max(ratio for _, ratio in ratios), 4)],
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+    for _, pid in candidates:
+        os.kill(pid, signal.SIGCONT)
+    agent.stop()
+    if other is not None:
+        other.terminate()
+    return rows
+
+
+def card() -> str:
+    import pynvml as nv
+
+    try:
+        nv.nvmlInit()
+        return f"{nv.nvmlDeviceGetName(nv.nvmlDeviceGetHandleByIndex(0))}, driver {nv.nvmlSystemGetDriverVersion()}"
+    except (nv.NVMLError, ctypes.ArgumentError) as error:
+        raise SystemExit(f"needs a GPU: {error}") from None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["live", "change", "cost", "pair", "bare", "phases"])
+    parser.add_argument("path", nargs="?", default="")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--json", type=Path, help="file to write the rows to")
+    arguments = parser.parse_args()
+    if arguments.what == "bare":
+        bare_loop(arguments.seconds)
+        return
+    if arguments.what == "phases":
+        phases(arguments.path)
+        return
+    print(f"# {card()}, {time.strftime('%Y-%m-%d')}, Python {sys.version.split()[0]}", flush=True)
+    runs: dict[str, Callable[[], list[dict]]] = {
+        "live": lambda: live(arguments.seconds),
+        "change": change,
+        "cost": lambda: cost(arguments.seconds),
+        "pair": lambda: pair(arguments.pairs, arguments.seconds),
+    }
+    rows = runs[arguments.what]()
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
