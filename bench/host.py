@@ -19,22 +19,24 @@ from gpuwhy.source.host import HostSource
 
 # Forks, so that hundreds of processes share their memory. Those that are busy wake up 20 times a second.
 LOAD = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 processes, threads, busy = map(int, sys.argv[1:])
-parent = os.getpid()
 def work(active):
-    while os.getppid() == parent or os.getpid() == parent:
+    while True:
         time.sleep(0.05 if active else 3600)
         if active:
             sum(range(2000))
+workers = []
 for number in range(processes - 1):
-    if os.fork() == 0:
+    workers.append(os.fork())
+    if workers[-1] == 0:
         work(number < busy)
-        os._exit(0)
 for number in range(threads - 1):
     threading.Thread(target=work, args=(number < busy,), daemon=True).start()
 print("ready", flush=True)
 sys.stdin.read()
+for worker in workers:
+    os.kill(worker, signal.SIGKILL)
 """
 
 

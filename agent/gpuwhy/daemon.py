@@ -185,8 +185,8 @@ class Feed(Protocol):
     name: str
     period_s: float
 
-    def start(self) -> None:
-        """Raises SourceError if there is nothing to read."""
+    def start(self, stopping: Callable[[], bool]) -> None:
+        """Begins; ``stopping`` says when to give up waiting. Raises SourceError if there is nothing to read."""
 
     def host(self) -> HostReading | None:
         """The newest look at the host that came with no device reading, None if there is none."""
@@ -206,7 +206,7 @@ class ReplayFeed:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._play, name="gpuwhy-replay", daemon=True)
 
-    def start(self) -> None:
+    def start(self, stopping: Callable[[], bool]) -> None:  # noqa: ARG002  nothing here can hang
         self._thread.start()
 
     def host(self) -> HostReading | None:
@@ -252,10 +252,13 @@ class LiveFeed:
             threading.Thread(target=self._read_host, name="gpuwhy-host", daemon=True),
         ]
 
-    def start(self) -> None:
+    def start(self, stopping: Callable[[], bool]) -> None:
         self._threads[0].start()
-        if not self._opened.wait(OPEN_S):
-            log.error("%s has not opened within %.0f s; a driver call may hang", self.name, OPEN_S)
+        patience = time.monotonic() + OPEN_S
+        while not self._opened.wait(0.1) and not stopping():
+            if time.monotonic() > patience:
+                log.error("%s has not opened within %.0f s; a driver call may hang", self.name, OPEN_S)
+                break
         if self._refusal is not None:
             raise self._refusal
         self._threads[1].start()
@@ -388,7 +391,7 @@ def live_ticks(
     """The first tick of this host, and those of ``seconds`` after it, each with the feed's name."""
     ticks: Ticks = queue.SimpleQueue()
     feed = make_feed(config, ticks, period_s=period_s)
-    feed.start()
+    feed.start(lambda: False)
     began: float | None = None
     deadline = time.monotonic() + seconds + FIRST_READING_S
     try:
@@ -415,7 +418,7 @@ def live_ticks(
 class Agent:
     """The running agent: takes ticks off the queue, judges, counts, publishes."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, feed: Callable[[Config, Ticks], Feed] | None = None) -> None:
         self._config = config
         self._ticks: Ticks = queue.SimpleQueue()
         self._stopped_by = ""
@@ -431,7 +434,7 @@ class Agent:
         self._status_lock = threading.Lock()
         self._exposition = Exposition()
         self._http = HttpServer(config.http.address, self._exposition, self.status)
-        self._feed = make_feed(config, self._ticks)
+        self._feed = (feed or make_feed)(config, self._ticks)
         self._last_tick_s = time.monotonic()
 
     def run(self) -> None:
@@ -442,7 +445,9 @@ class Agent:
             ListenError: the address cannot be listened on.
 
         """
-        self._feed.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._feed.start(lambda: bool(self._stopped_by))
         self._health.source_up[self._feed.name] = True
         try:
             self._serve()
@@ -452,8 +457,6 @@ class Agent:
     def _serve(self) -> None:
         host, port = self._http.start()
         self._exposition.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
         everywhere = host in {"0.0.0.0", "::"}
         shown = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
         log.info("listening on http://%s:%d", shown, port)

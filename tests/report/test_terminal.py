@@ -1,0 +1,51 @@
+"""What people read in a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuwhy import config as configuration
+from gpuwhy.daemon import explain_recording
+from gpuwhy.report.terminal import COLOURS, human, print_document
+from gpuwhy.verdict.vocabulary import VERDICTS
+
+RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
+
+
+@pytest.mark.parametrize("name", ["ddp_straggler", "syn_sw_thermal", "syn_frozen_counters", "idle"])
+def test_text(golden: Callable[[str, str], None], name: str) -> None:
+    """The text of a recording, in 80 columns, without colour."""
+    document = explain_recording(RECORDINGS / f"{name}.jsonl.gz", configuration.load({}, {}, None).config)
+    document["source"] = f"replay:{name}.jsonl.gz"
+    out = io.StringIO()
+    print_document(document, Console(file=out, width=80, highlight=False))
+    text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    assert max(map(len, text.splitlines())) <= 80
+    golden(f"explain/{name}.txt", text)
+
+
+def test_every_verdict_has_a_colour() -> None:
+    """A verdict without a colour would not be printed."""
+    assert set(COLOURS) == set(VERDICTS)
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+@pytest.mark.parametrize(
+    ("signal", "value", "text"),
+    [
+        ("sm_clock_hertz", 1.98e9, "1980 MHz"),
+        ("power_watts", 691.2, "691.2 W"),
+        ("pcie_receive_bytes_per_second", 5.9e9, "5.9 GB/s"),
+        ("memory_used_bytes", 512.0, "512 B"),
+        ("process_tree_hottest_thread_cores", 0.99, "0.99 cores"),
+        ("sm_active_ratio", 0.5, "0.5"),
+    ],
+)
+def test_values_have_units(signal: str, value: float, text: str) -> None:
+    """A value is shown in the unit that its signal's name says."""
+    assert human(signal, value) == text
