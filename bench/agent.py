@@ -32,9 +32,9 @@ def one_host() -> list:
     """A minute of 8 GPUs on one host, one reading a second, made of the bundled recordings."""
     tracks = []
     for path in sorted(BUNDLED.glob("*.jsonl.gz")):
-        rows = [reading for reading in load(path).readings()][3::4]
+        rows = list(load(path).readings())[3::4]
         for position in range(len(rows[0].gpus)):
-            tracks.append([(row.gpus[position], row.host) for row in rows])
+            tracks += [[(row.gpus[position], row.host) for row in rows]]
     tracks = tracks[:GPUS]
     readings = []
     for second in range(60):
@@ -56,7 +56,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     minute = one_host()
-    template = next(load(sorted(BUNDLED.glob("*.jsonl.gz"))[0]).readings())
+    template = next(load(min(BUNDLED.glob("*.jsonl.gz"))).readings())
     lines = [
         json.dumps([[dict(part.values) for part in gpu.parts] for gpu in gpus]).encode() for gpus, _ in minute
     ]

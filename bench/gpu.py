@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import re
 import signal
 import statistics
@@ -25,6 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -164,7 +166,7 @@ def change() -> list[dict]:
             None,
         )
         shown = [now for at, _, now in seen if start_s < at <= stop_s]
-        changes = sum(one != other for one, other in zip(shown, shown[1:], strict=False))
+        changes = sum(one != other for one, other in pairwise(shown))
         rows.append({
             "load": name, "verdict": verdict, "seconds_to_counter": None if first is None else round(first - start_s, 1),
             "changes_of_now": changes, "last_now": shown[-1] if shown else "",
@@ -259,6 +261,11 @@ def nvitop() -> subprocess.Popen | None:
         return None
 
 
+def scrape_nvitop() -> bytes:
+    with urllib.request.urlopen("http://127.0.0.1:19838/metrics", timeout=5) as answer:
+        return answer.read()
+
+
 def cost(seconds: float) -> list[dict]:
     rows = []
     for load in ("", "gemm"):
@@ -279,15 +286,12 @@ def cost(seconds: float) -> list[dict]:
             if other is not None:
                 time.sleep(8)
                 if other.poll() is None:
-                    scrape = lambda: urllib.request.urlopen(
-                        "http://127.0.0.1:19838/metrics", timeout=5
-                    ).read()  # noqa: E731
                     with contextlib.suppress(OSError):
                         rows.append(
                             {
                                 "what": "nvitop-exporter",
                                 "load": load or "idle",
-                                **measured(other.pid, seconds, scrape),
+                                **measured(other.pid, seconds, scrape_nvitop),
                             }
                         )
                 other.terminate()
@@ -321,7 +325,18 @@ def slot(torch, a, b, x, seconds: float) -> tuple[float, float]:
     return rate, statistics.median(times) / 1e3
 
 
-def pair(slots: int, seconds: float) -> list[dict]:
+def spread(name: str, ratios: list[float]) -> dict:
+    """The median of on over off, and the range that 95 of 100 resampled medians fall in."""
+    chance = random.Random(1)
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return {
+        f"{name}_on_over_off": round(statistics.median(ratios), 5),
+        f"{name}_95": [round(medians[50], 4), round(medians[-51], 4)],
+    }
+
+
+def pair(pairs: int, seconds: float) -> list[dict]:
+    """Many short pairs rather than few long ones: a card that warms up or a noisy host favours neither side."""
     torch, a, b = workloads.matrices()
     x = torch.zeros(256, device="cuda")
     slot(torch, a, b, x, 8.0)
@@ -332,26 +347,19 @@ def pair(slots: int, seconds: float) -> list[dict]:
     time.sleep(8)
     if other is not None and other.poll() is None:
         candidates.append(("nvitop-exporter", other.pid))
-        os.kill(other.pid, signal.SIGSTOP)
-    for name, pid in candidates:
+    for _, pid in candidates:
         os.kill(pid, signal.SIGSTOP)
-        ratios: list[tuple[float, float]] = []
-        for number in range(slots):
-            # on-off, then off-on: a card that warms up favours neither.
-            order = (True, False) if number % 2 == 0 else (False, True)
+    for name, pid in candidates:
+        rates, latencies = [], []
+        for number in range(pairs):
             figures = {}
-            for on in order:
+            for on in (True, False) if number % 2 == 0 else (False, True):
                 os.kill(pid, signal.SIGCONT if on else signal.SIGSTOP)
                 figures[on] = slot(torch, a, b, x, seconds)
-            ratios.append((figures[True][0] / figures[False][0], figures[True][1] / figures[False][1]))
+            rates.append(figures[True][0] / figures[False][0])
+            latencies.append(figures[True][1] / figures[False][1])
             os.kill(pid, signal.SIGSTOP)
-        rows.append({
-            "what": name, "pairs": slots,
-            "gemm_on_over_off": round(statistics.median(ratio for ratio, _ in ratios), 5),
-            "gemm_spread": [round(min(ratio for ratio, _ in ratios), 4), round(max(ratio for ratio, _ in ratios), 4)],
-            "latency_on_over_off": round(statistics.median(ratio for _, ratio in ratios), 5),
-            "latency_spread": [round(min(ratio for _, ratio in ratios), 4), round(max(ratio for _, ratio in ratios), 4)],
-        })  # fmt: skip
+        rows.append({"what": name, "pairs": pairs, **spread("gemm", rates), **spread("latency", latencies)})
         print(rows[-1], flush=True)
     for _, pid in candidates:
         os.kill(pid, signal.SIGCONT)
@@ -378,7 +386,7 @@ def main() -> None:
     parser.add_argument("what", choices=["live", "change", "cost", "pair", "bare", "phases"])
     parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--json", type=Path, help="file to write the rows to")
     arguments = parser.parse_args()
     if arguments.what == "bare":

@@ -1,14 +1,15 @@
 """CPU time of one look at the host, by what runs on it: ``python bench/host.py [--ticks 10] [--json]``.
 
-Each scene starts processes of its own, makes them the GPU's owners and workers, and looks once a second
-as the agent does: between looks the caches grow cold, which makes a look several times dearer than one in
-a loop.
+Each scene starts processes of its own, takes them for GPU owners and their workers, and looks once a second
+as the agent does: meanwhile the caches grow cold, which makes a look several times dearer than in a loop.
+The reference in the same run is a bare loop of as many reads of open files, equally cold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -17,15 +18,16 @@ from dataclasses import dataclass
 
 from gpuwhy.source.host import HostSource
 
-# Forks, so that hundreds of processes share their memory. Those that are busy wake up 20 times a second.
+# Forks, so that hundreds of processes share their memory. Those that are busy use a hundredth of a core,
+# which is what it takes to change what the kernel prints.
 LOAD = """
 import os, signal, sys, threading, time
 processes, threads, busy = map(int, sys.argv[1:])
 def work(active):
     while True:
-        time.sleep(0.05 if active else 3600)
+        time.sleep(0.1 if active else 3600)
         if active:
-            sum(range(2000))
+            sum(range(60000))
 workers = []
 for number in range(processes - 1):
     workers.append(os.fork())
@@ -38,6 +40,9 @@ sys.stdin.read()
 for worker in workers:
     os.kill(worker, signal.SIGKILL)
 """
+
+SETTLE = 4  # looks until it is known who sleeps
+PERIOD_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,49 @@ SCENES = (
     Scene("1 owner of 10 threads", 1, threads=10, busy=2),
     Scene("1 owner, 16 busy workers", 1, processes=17, threads=20, busy=16),
     Scene("200 processes, asleep", 8, processes=25, threads=20),
-    Scene("200 processes, half busy", 8, processes=25, threads=20, busy=12),
-    Scene("8 owners of 100 threads", 8, threads=100, busy=4),
+    Scene("200 processes, 32 busy", 8, processes=25, threads=20, busy=4),
+    Scene("200 processes, 64 busy", 8, processes=25, threads=20, busy=8),
+    Scene("8 owners of 60 threads", 8, threads=60, busy=4),
+    Scene("8 owners of 200 threads", 8, threads=200, busy=4),
     Scene("1 owner of 5000 threads", 1, threads=5000, busy=8),
 )
 
 
-def measure(scene: Scene, ticks: int, period_s: float) -> dict[str, float | str]:
-    """Milliseconds of CPU time of a look: the first, then the mean and the worst of the others."""
+def counted(source: HostSource, owners: list[int]) -> int:
+    """How many files one look reads."""
+    calls = 0
+    real = os.pread
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        nonlocal calls
+        calls += offset == 0
+        return real(fd, size, offset)
+
+    os.pread = pread
+    try:
+        source.read(owners)
+    finally:
+        os.pread = real
+    return calls
+
+
+def bare(pids: list[int], reads: int) -> float:
+    """Milliseconds of CPU time of as many reads of open files of these processes, and nothing else."""
+    files = [os.open(f"/proc/{pid}/stat", os.O_RDONLY) for pid in pids or [os.getpid()]]
+    spent = []
+    for _ in range(3):
+        time.sleep(PERIOD_S)
+        begin = time.thread_time_ns()
+        for at in range(reads):
+            os.pread(files[at % len(files)], 4096, 0)
+        spent.append((time.thread_time_ns() - begin) / 1e6)
+    for file in files:
+        os.close(file)
+    return statistics.fmean(spent)
+
+
+def measure(scene: Scene, ticks: int) -> dict[str, float | str]:
+    """CPU time of a look: the first, and of those that count the mean and the worst."""
     sizes = [str(scene.processes), str(scene.threads), str(scene.busy)]
     loads = [
         subprocess.Popen(
@@ -76,41 +116,40 @@ def measure(scene: Scene, ticks: int, period_s: float) -> dict[str, float | str]
             assert load.stdout.readline() == "ready\n"
         owners = [load.pid for load in loads]
         spent: list[float] = []
-        found = 0
-        for _ in range(ticks + 1):
+        for _ in range(SETTLE + ticks):
             begin = time.thread_time_ns()
             reading = source.read(owners)
             spent.append((time.thread_time_ns() - begin) / 1e6)
-            found = len(reading.processes or ())
-            time.sleep(period_s)
+            time.sleep(PERIOD_S)
+        reads = counted(source, owners)
+        pids = [process["pid"] for process in reading.processes or ()]
+        return {
+            "host": scene.name,
+            "processes": len(pids),
+            "first ms": round(spent[0], 2),
+            "mean ms": round(statistics.fmean(spent[SETTLE:]), 2),
+            "worst ms": round(max(spent[SETTLE:]), 2),
+            "files": reads,
+            "bare ms": round(bare(pids, reads), 2),
+        }
     finally:
         source.close()
         for load in loads:
             load.communicate()
-    return {
-        "scene": scene.name,
-        "processes": found,
-        "first_ms": round(spent[0], 3),
-        "mean_ms": round(statistics.fmean(spent[1:]), 3),
-        "worst_ms": round(max(spent[1:]), 3),
-    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ticks", type=int, default=10)
-    parser.add_argument("--period", type=float, default=1.0, help="seconds between two looks")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    rows = [measure(scene, chosen.ticks, chosen.period) for scene in SCENES]
-    if chosen.json:
+    parser.add_argument("--ticks", type=int, default=10, help="looks that count (default %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    rows = [measure(scene, arguments.ticks) for scene in SCENES]
+    if arguments.json:
         print(json.dumps(rows, indent=1))
         return
-    print(f"{'host':<28}{'processes':>10}{'first ms':>10}{'mean ms':>10}{'worst ms':>10}")
+    print(f"{'host':<28}" + "".join(f"{name:>11}" for name in rows[0] if name != "host"))
     for row in rows:
-        print(
-            f"{row['scene']:<28}{row['processes']:>10}{row['first_ms']:>10}{row['mean_ms']:>10}{row['worst_ms']:>10}"
-        )
+        print(f"{row['host']:<28}" + "".join(f"{value:>11}" for name, value in row.items() if name != "host"))
 
 
 if __name__ == "__main__":

@@ -316,12 +316,12 @@ def network_load(seconds: float) -> None:
 
 
 def pictures() -> list[bytes]:
-    import numpy
+    import numpy as np
     from PIL import Image
 
     images = []
     for seed in range(8):
-        pixels = numpy.random.default_rng(seed).integers(0, 255, (512, 512, 3), dtype="uint8")
+        pixels = np.random.default_rng(seed).integers(0, 255, (512, 512, 3), dtype="uint8")
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, "JPEG")
         images.append(buffer.getvalue())
@@ -333,7 +333,7 @@ def pictures() -> list[bytes]:
     label("starving", "cpu-preprocess", causes=("host-serial", "host-contention")),
 )
 def decode_threads(seconds: float) -> None:
-    import numpy
+    import numpy as np
     from PIL import Image
 
     torch, device = cuda()
@@ -344,11 +344,11 @@ def decode_threads(seconds: float) -> None:
     def decode() -> None:
         for _ in until(seconds + 5):
             pixels = [
-                numpy.asarray(Image.open(io.BytesIO(image)).convert("RGB").resize((224, 224)))
+                np.asarray(Image.open(io.BytesIO(image)).convert("RGB").resize((224, 224)))
                 for image in images
             ]
             with lock:
-                ready.append(numpy.stack(pixels))
+                ready.append(np.stack(pixels))
 
     for _ in range(8):
         threading.Thread(target=decode, daemon=True).start()

@@ -33,6 +33,7 @@ from gpuwhy.source import GpuReading, HostReading, Reading, SourceError
 from gpuwhy.source.recorder import Recorder
 from gpuwhy.source.replay import ReplaySource, load, paths
 from gpuwhy.verdict import Verdict, judge
+from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.now import Now
 from gpuwhy.verdict.summary import document
 from gpuwhy.workload import attribute
@@ -72,6 +73,7 @@ class Pipeline:
         self._cpu: dict[str, float] = {}
         self._pressure: dict[str, float] = {}
         self._host: HostReading | None = None
+        self._learner = Learner()
 
     def feed(self, reading: Reading) -> list[Judged]:
         """The intervals that this reading completes, oldest first."""
@@ -101,7 +103,7 @@ class Pipeline:
     def _judged(self, closed: list[list[Any]]) -> list[Judged]:
         done: list[Judged] = []
         for intervals in closed:
-            verdicts = judge(intervals, profile=self._profile, cards=self._cards)
+            verdicts = judge(intervals, profile=self._profile, cards=self._cards, learner=self._learner)
             host = HostIncrements(self._cpu, self._pressure) if self._cpu or self._pressure else None
             self._cpu, self._pressure = {}, {}
             done.append(Judged(tuple(verdicts), host))

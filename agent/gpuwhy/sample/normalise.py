@@ -25,24 +25,25 @@ _BLANKS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328)
 _NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, *(blank + k for blank in _BLANKS for k in range(4)))
 SENTINELS = frozenset([*_NO_VALUE, *map(float, _NO_VALUE)])
 
+_NUMBERS = (int, float)  # a bool is none
+
 # What no host can exceed. Linux runs on at most 8192 CPUs; thousands of threads may wait for one.
 MOST_CORES = 8192.0
 MOST_WAITING = 1e5
 MOST_BYTES_PER_SECOND = 1e12
 
-# Counters of a process: name, raw names that add up, factor to SI (None: clock ticks), fastest
-# believable gain per second, signal. The first tells processes apart where start times were not read:
-# it never falls.
-_PROCESS: tuple[tuple[str, tuple[str, ...], float | None, float, str], ...] = (
-    ("ticks", ("utime", "stime"), None, MOST_CORES, "process_tree_cpu_cores"),
-    ("system", ("stime",), None, MOST_CORES, "process_tree_owner_system_ratio"),
-    ("run", ("threads_run_ns",), 1e-9, MOST_CORES, "process_tree_cpu_cores"),
-    ("wait", ("threads_wait_ns",), 1e-9, MOST_WAITING, "process_tree_runqueue_wait_ratio"),
-    ("hottest", ("hottest_thread_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
-    ("busiest", ("busiest_thread_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
-    ("main", ("main_run_ns",), 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
-    ("read", ("read_bytes",), 1.0, MOST_BYTES_PER_SECOND, "process_tree_read_bytes_per_second"),
-    ("write", ("write_bytes",), 1.0, MOST_BYTES_PER_SECOND, "process_tree_write_bytes_per_second"),
+# Counters of a process: name, raw name, factor to SI (None: clock ticks), fastest believable gain per
+# second, signal. The first two, which never fall, tell processes apart where start times were not read.
+_PROCESS: tuple[tuple[str, str, float | None, float, str], ...] = (
+    ("user", "utime", None, MOST_CORES, "process_tree_cpu_cores"),
+    ("system", "stime", None, MOST_CORES, "process_tree_cpu_cores"),
+    ("run", "threads_run_ns", 1e-9, MOST_CORES, "process_tree_cpu_cores"),
+    ("wait", "threads_wait_ns", 1e-9, MOST_WAITING, "process_tree_runqueue_wait_ratio"),
+    ("hottest", "hottest_thread_run_ns", 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("busiest", "busiest_thread_run_ns", 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("main", "main_run_ns", 1e-9, MOST_CORES, "process_tree_hottest_thread_cores"),
+    ("read", "read_bytes", 1.0, MOST_BYTES_PER_SECOND, "process_tree_read_bytes_per_second"),
+    ("write", "write_bytes", 1.0, MOST_BYTES_PER_SECOND, "process_tree_write_bytes_per_second"),
 )
 # What says how busy the hottest thread was, best first: the hottest of each reading, the one with most
 # time so far, the main thread.
@@ -71,7 +72,7 @@ def checked(value: Any) -> float:
         Rejected: with the reason.
 
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if type(value) not in _NUMBERS:
         raise Rejected("nan")
     if value in SENTINELS:
         raise Rejected("sentinel")
@@ -330,7 +331,8 @@ class Normaliser:
                 pid=pid,
                 ppid=ppid if isinstance(ppid, int) else 0,
                 command=_text(process.get("comm")),
-                state=_text(process.get("state"))[:1],
+                # Where threads of its own read and wait, the main one's state does not show it.
+                state="D" if process.get("blocked_threads") else _text(process.get("state"))[:1],
                 cpu_cores=rates.get("cpu"),
                 system_cores=rates.get("system"),
                 # One thread cannot use more than one core; a handover between two busiest ones may say so.
@@ -350,27 +352,30 @@ class Normaliser:
         """Gains per second by the names in ``_PROCESS``, and ``cpu``, the best of what says it."""
         rates: dict[str, float] = {}
         rounding = 0.0
-        for name, raws, scale, most, signal in _PROCESS:
-            raw = [process.get(each) for each in raws]
-            if None in raw:
+        for name, raw, scale, most, signal in _PROCESS:
+            value = process.get(raw)
+            if value is None:
                 continue
             number = 0.0
             try:
-                number = sum(checked(value) for value in raw) * (1 / hertz if scale is None else scale)
+                number = checked(value) * (1 / hertz if scale is None else scale)
                 gain = gained(counters, name, number, now, most)
             except Rejected as rejected:
                 if str(rejected) != "backwards":
                     self.rejected[signal, str(rejected)] += 1
-                elif name == "ticks":
+                elif scale is None:
+                    # Another process: nothing of the one before may be compared.
+                    rates.clear()
                     counters.clear()
                     counters[name] = (now, number)
                 # Sums over threads fall when one of them ends, which is no fault of the reading.
                 continue
             if gain is not None:
                 rates[name] = gain[0] / gain[1]
-                if name == "ticks":
-                    rounding = 2 / hertz / gain[1]
-        run, ticks = rates.get("run"), rates.get("ticks")
+                if scale is None:
+                    rounding += 1 / hertz / gain[1]
+        run = rates.get("run")
+        ticks = rates["user"] + rates["system"] if "user" in rates and "system" in rates else None
         # Run time is finer than ticks, but lacks what threads that have ended had used.
         cpu = ticks if run is None or (ticks is not None and ticks > run + rounding) else run
         if cpu is not None:

@@ -11,4 +11,13 @@ from gpuwhy.source.reading import (
     SourceError,
 )
 
-__all__ = ["DriverMismatchError", "GpuFacts", "GpuReading", "HostReading", "NoGpuError", "Part", "Reading", "SourceError"]
+__all__ = [
+    "DriverMismatchError",
+    "GpuFacts",
+    "GpuReading",
+    "HostReading",
+    "NoGpuError",
+    "Part",
+    "Reading",
+    "SourceError",
+]

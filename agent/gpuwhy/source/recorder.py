@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -19,11 +19,15 @@ HOST_FACTS = ("cpus", "clock_ticks_per_s")
 
 
 def _clean(value: Any) -> Any:
-    """``value`` as JSON can hold it: what is no finite number was not read."""
+    """``value`` as JSON can hold it: a number that is not finite, or larger than any counter, was not read."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
-        return {str(key): _clean(item) for key, item in value.items()}
+        return {_clean(str(key)): _clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]
     return value
@@ -103,6 +107,10 @@ def _gpu_row(gpu: GpuReading) -> dict[str, Any]:
     return line
 
 
+def _opener(path: Path) -> Callable[..., Any]:
+    return gzip.open if path.name.endswith(".gz") else open
+
+
 class Recorder:
     """A recording that is being written. Every row reaches the file at once: killed, it ends at a whole row.
 
@@ -117,7 +125,7 @@ class Recorder:
         self._period_s = period_s
         self._workload = workload
         try:
-            self._file = gzip.open(path, "xb") if path.name.endswith(".gz") else path.open("xb")
+            self._file: IO[bytes] = cast("IO[bytes]", _opener(path)(path, "xb"))
         except FileExistsError as error:
             raise SourceError(f"{path}: is there already; name another file or remove it") from error
         except OSError as error:
@@ -125,7 +133,7 @@ class Recorder:
                 f"{path}: cannot be written ({error.strerror}); name a file in a folder that can"
             ) from error
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Recorder:  # noqa: PYI034  Self comes with Python 3.11
         return self
 
     def __exit__(

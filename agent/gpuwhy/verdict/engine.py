@@ -9,6 +9,7 @@ from gpuwhy.interval import Interval
 from gpuwhy.verdict.cards import find
 from gpuwhy.verdict.case import Case, Finding
 from gpuwhy.verdict.check import Limit
+from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.rules import healthy, idle, memory_bound, pseudo_peak, starving, telemetry, throttled
 from gpuwhy.verdict.types import CauseKey, Evidence, TimeSplit, Verdict
 from gpuwhy.verdict.vocabulary import HEALTHY, IDLE, MEMORY_BOUND, STARVING, THROTTLED, UNKNOWN
@@ -32,15 +33,24 @@ def judge(
     *,
     profile: str = "unknown",
     cards: Mapping[str, Mapping[str, float]] | None = None,
+    learner: Learner | None = None,
 ) -> list[Verdict]:
     """One verdict per interval. All GPUs of a host come together: peers are evidence.
 
-    ``profile`` is what the host is for: "throughput", "latency" or "unknown". Nothing raises for
-    what was or was not read.
+    ``profile`` is what the host is for: "throughput", "latency" or "unknown". ``learner`` refines
+    each GPU's numbers and learns from these intervals. Nothing raises for what was or was not read.
     """
-    cases = [Case.of(interval, find(interval.gpu.model, cards), profile) for interval in intervals]
+    rows = [find(interval.gpu.model, cards) for interval in intervals]
+    cases = [
+        Case.of(interval, row if learner is None else learner.card(interval.gpu.key, row), profile)
+        for interval, row in zip(intervals, rows, strict=True)
+    ]
     for_each = [replace(case, peers=tuple(peer for peer in cases if peer is not case)) for case in cases]
-    return [_verdict(case) for case in for_each]
+    verdicts = [_verdict(case) for case in for_each]
+    if learner is not None:
+        for interval, row, verdict in zip(intervals, rows, verdicts, strict=True):
+            learner.learn(interval, verdict, row)
+    return verdicts
 
 
 def _verdict(case: Case) -> Verdict:
@@ -64,8 +74,8 @@ def _verdict(case: Case) -> Verdict:
             reason=f"{headline.verdict}/{headline.cause} fits best, but only with confidence {confidence:.2f}",
         )
         confidence = 0.0
-    time = _time(case, headline, busy, gap, throttle)
     measured = case.measured and fault is None
+    time = _time(case, headline, busy, gap, throttle, measured=measured)
     sol = max(case.compute or 0.0, case.dram or 0.0)
     return Verdict(
         gpu=interval.gpu,
@@ -225,7 +235,13 @@ def _flags(case: Case) -> frozenset[str]:
 
 
 def _time(
-    case: Case, headline: Finding, busy: Finding | None, gap: Finding | None, throttle: Finding | None
+    case: Case,
+    headline: Finding,
+    busy: Finding | None,
+    gap: Finding | None,
+    throttle: Finding | None,
+    *,
+    measured: bool,
 ) -> TimeSplit:
     """Splits the interval by the formula of ``docs/verdicts.md``; nothing is counted twice.
 
@@ -237,8 +253,6 @@ def _time(
     if length - covered > 0:
         unseen: CauseKey = (UNKNOWN, "no-data")
         seconds[unseen] = seconds.get(unseen, 0.0) + length - covered
-    if headline.cause == "telemetry-fault":
-        return TimeSplit(observed=length, verdict=seconds)
     if headline.verdict == UNKNOWN:
         busy = gap = throttle = None
     lost: dict[CauseKey, float] = {}
@@ -255,7 +269,7 @@ def _time(
         else:
             lost[blamed.key] = lost.get(blamed.key, 0.0) + share * covered
 
-    if not case.measured:
+    if not measured:
         if 1 - case.busy_high >= UNATTRIBUTED_GAP.value:
             charge(gap, 1 - case.busy_high)
         return TimeSplit(observed=length, free=free, lost=lost, verdict=seconds)

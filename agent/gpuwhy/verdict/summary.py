@@ -54,28 +54,30 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """
     key = winner(verdicts)
     time = total(verdict.time for verdict in verdicts)
-    won = [verdict for verdict in verdicts if verdict.verdict == key[0]] or list(verdicts)
-    weight = sum(verdict.end_s - verdict.start_s for verdict in won)
-    confidence = sum(verdict.confidence * (verdict.end_s - verdict.start_s) for verdict in won) / weight
-    shown = next((verdict for verdict in reversed(won) if verdict.cause == key[1]), won[-1])
+    won = [verdict for verdict in verdicts if verdict.verdict == key[0]]
+    weights = [verdict.end_s - verdict.start_s for verdict in won]
+    weighted = sum(verdict.confidence * weight for verdict, weight in zip(won, weights, strict=True))
+    # None where time without readings won, though no interval was as empty as to be called so.
+    shown = next((verdict for verdict in reversed(won) if verdict.cause == key[1]), won[-1] if won else None)
+    latest = shown or verdicts[-1]
     causes = {f"{verdict}/{cause}": round(seconds, 3) for (verdict, cause), seconds in time.verdict.items()}
     seconds: dict[str, float] = {}
     for (name, _), value in time.verdict.items():
         seconds[name] = seconds.get(name, 0.0) + value
-    gpu = shown.gpu
+    gpu = latest.gpu
     sources: dict[str, str] = {}
     for verdict in verdicts:
         sources.update(verdict.sources)
-    pid = shown.owners[0] if shown.owners else None
+    pid = latest.owners[0] if latest.owners else None
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
         "mig": gpu.mig,
         "model": gpu.model,
-        "workload": shown.workload,
+        "workload": latest.workload,
         "verdict": key[0],
         "cause": key[1],
-        "confidence": round(confidence, 4),
+        "confidence": round(weighted / sum(weights), 4) if won else 0.0,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "causes": causes,
         "observed_s": round(time.observed, 3),
@@ -86,13 +88,13 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "unattributed_s": round(time.unattributed, 3),
         "lost": {f"{verdict}/{cause}": round(value, 3) for (verdict, cause), value in time.lost.items()},
         "flags": sorted(frozenset().union(*(verdict.flags for verdict in verdicts))),
-        "reason": shown.reason,
+        "reason": shown.reason if shown else "most of the time there was no reading of this GPU",
         "evidence": [
             {"signal": item.signal, "value": round(item.value, 6), "test": item.test}
-            for item in shown.evidence
+            for item in (shown.evidence if shown else ())
         ],
         "next_steps": list(next_steps(*key, gpu_index=gpu.index, pid=pid)),
-        "means": {name: round(value, 6) for name, value in sorted(shown.signals.items())},
+        "means": {name: round(value, 6) for name, value in sorted(latest.signals.items())},
         "signals": dict(sorted(sources.items())),
     }
 

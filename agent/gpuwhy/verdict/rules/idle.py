@@ -18,6 +18,8 @@ ASLEEP = Limit(
 )
 HELD = Limit(0.05, "a parked process wakes up for housekeeping only")
 POLLING = Limit(0.25, "a loop around a system call: share of system time; work in Python reads under 0.16")
+UNSEEN_BUSY = Limit(0.05, "more than what a process leaves behind")
+UNSEEN_CPU = Limit(0.01, "cores: nobody launches kernels for a twentieth of the time with less")
 FREE_MEMORY = 1.5e9  # bytes: driver and firmware hold up to 0.6 GB of a large card, a CUDA context adds 0.5
 FREE_POWER = 0.85  # H200: 81 W without a context, 120-128 W with one
 TRAFFIC = 1e6  # bytes per second above the bus's idle floor
@@ -62,9 +64,11 @@ def judge(case: Case) -> Finding | None:
     asleep = _asleep(case)
     if not asleep:
         return None
-    ceiling = 1.0 if _waits_were_read(case) else GUESS_CEILING
+    # A thread hotter than that sleeps in the gap only if it spins for the GPU, which it may not.
+    surely = below(*hottest(case), ASLEEP) and _waits_were_read(case) and not _works_unseen(case)
+    ceiling = 1.0 if surely else GUESS_CEILING
     parked = below(*hottest(case), HELD)
-    if nothing and parked:
+    if nothing and parked and not moves(case):
         return Finding(IDLE, "held", margin(nothing, parked), evidence(nothing, parked), ceiling=ceiling)
     return Finding(IDLE, "no-demand", margin(asleep), evidence(asleep), ceiling=ceiling)
 
@@ -76,7 +80,11 @@ def nothing_runs(case: Case) -> Check:
     # One busy SM of a hundred hides in SM activity and GPU-Util shows driver calls: what was read must agree.
     checks = [
         below(name, case.mean(name), limit)
-        for name, limit in (("sm_active_ratio", NOTHING), ("gpu_util_ratio", NOTHING_REDUCED))
+        for name, limit in (
+            ("graphics_active_ratio", NOTHING),
+            ("sm_active_ratio", NOTHING),
+            ("gpu_util_ratio", NOTHING_REDUCED),
+        )
         if case.mean(name) is not None
     ]
     return min(checks, key=lambda check: check.margin, default=MISSING)
@@ -94,9 +102,18 @@ def hottest(case: Case) -> tuple[str | None, float | None]:
     return None, None
 
 
+def in_gap(case: Case, limit: Limit) -> float:
+    """Cores of the busiest thread at which it works ``limit`` of the time that the engine stands still.
+
+    CUDA synchronisation spins: a thread that only waits for the GPU is as hot as the engine is busy.
+    """
+    busy = min(1.0, case.busy_high)
+    return busy + limit.value * (1 - busy)
+
+
 def _asleep(case: Case) -> Check:
-    """Whether every thread of the tree sleeps most of the time."""
-    owner = below(*hottest(case), ASLEEP)
+    """Whether every thread of the tree sleeps most of the time that the engine stands still."""
+    owner = below(*hottest(case), in_gap(case, ASLEEP))
     worker = below(
         "process_tree_busiest_worker_cores", case.mean("process_tree_busiest_worker_cores"), ASLEEP
     )
@@ -115,6 +132,12 @@ def _waits_were_read(case: Case) -> bool:
     return case.mean("process_tree_runqueue_wait_ratio") is not None and any(
         case.mean(name) is not None for name in storage
     )
+
+
+def _works_unseen(case: Case) -> bool:
+    """Whether the GPU does more than the tree can have asked for: an MPS server sleeps while its clients launch."""
+    cpu = case.mean("process_tree_cpu_cores")
+    return bool(at_least(case.low_signal, case.busy_low, UNSEEN_BUSY) and below("cpu", cpu, UNSEEN_CPU))
 
 
 def _looks_free(case: Case) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuwhy.verdict.case import Case, Finding
 from gpuwhy.verdict.check import MISSING, Check, Limit, at_least, below, evidence, margin, shown
 from gpuwhy.verdict.types import Evidence
@@ -48,12 +50,14 @@ def judge(case: Case) -> Finding | None:
     if not (compute and dram):
         return None
     # A pipe that was not read may be the one that works: only what draws no power is surely idle.
-    quiet = MISSING if case.all_pipes else _little_power(case, BLIND_POWER)
+    every_pipe = case.all_pipes and case.pipe("int") is not None
+    quiet = MISSING if every_pipe else _little_power(case, BLIND_POWER)
     if not (quiet or case.all_pipes):
         return None
+    ceiling = 1.0 if quiet or every_pipe else REDUCED_CEILING
     cause, why = _cause(case)
     found = (*case.evidence(case.low_signal, "busy"), *evidence(compute, dram, quiet), *why)
-    return Finding(PSEUDO_PEAK, cause, margin(compute, dram, quiet), found)
+    return Finding(PSEUDO_PEAK, cause, margin(compute, dram, quiet), found, ceiling=ceiling)
 
 
 def _little_power(case: Case, limit: Limit) -> Check:
@@ -126,12 +130,10 @@ def _late_peer(case: Case) -> tuple[Evidence, ...] | None:
         if slower and all(
             _alike(case.mean(name), peer.mean(name)) for name in ("tensor_active_ratio", "dram_active_ratio")
         ):
-            return (
-                Evidence(
-                    f"{peer.high_signal} of GPU {peer.interval.gpu.index}",
-                    peer.busy_high,
-                    f"< {PEER_BUSY.value * case.busy_low:.3g} at the same work",
-                ),
+            test = f"< {PEER_BUSY.value * case.busy_low:.3g} at the same work"
+            return tuple(
+                replace(item, signal=f"{item.signal} of GPU {peer.interval.gpu.index}")
+                for item in peer.evidence(peer.high_signal, test)
             )
     return None
 

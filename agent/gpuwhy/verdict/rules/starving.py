@@ -13,6 +13,9 @@ GAP = Limit(
 )
 GAP_LATENCY = Limit(0.70, "low-latency serving is at 20-30 % in good order (the same report)")
 WAIT = Limit(0.15, "undisturbed owners wait under 0.06 s/s for a CPU; contention and quotas 0.4 and more")
+WAIT_SHARE = Limit(
+    0.10, "of the time that the owners' threads run or wait: many busy threads add up to more in good order"
+)
 QUOTA = Limit(0.05, "a cgroup quota that holds the owner a twentieth of the time delays every launch")
 WORKER = Limit(0.85, "a data-loading worker near a full core cannot go faster")
 TREE = Limit(0.85, "the tree uses nearly all the cores that it may")
@@ -29,7 +32,7 @@ READS = Limit(
 FLINCHES = Limit(0.02, "a process of the tree seen in uninterruptible sleep now and then")
 STREAM = Limit(10e6, "10 MB/s of storage or network with sleeping threads: the tree waits for data")
 ASLEEP = Limit(0.50, "the hottest thread sleeps more than it works")
-HOT = Limit(0.50, "one thread works at least half of the time")
+HOT = Limit(0.50, "one thread works at least half of the time that the engine stands still")
 LAUNCH_BUSY = Limit(0.05, "launches keep the engine busy at least this much")
 LAUNCH_PER_BUSY = Limit(
     250 * 2**20, "bytes received per busy second: launch loops 390-690 MiB, training steps under 100"
@@ -69,7 +72,7 @@ def undetermined(case: Case) -> Finding:
 def _found(case: Case, cause: str, *checks: Check, ceiling: float = 1.0) -> Finding:
     """``starving`` with the cause that ``checks`` are evidence for."""
     sure = margin(*checks)
-    if _tree(case, "hottest_thread_cores", HOT):
+    if idle.judge(case) is None:
         # Without this evidence it would be starving all the same: near its limit only the cause is less sure.
         sure = 0.6 + 0.4 * sure
     return Finding(STARVING, cause, sure, evidence(*checks), ceiling=ceiling)
@@ -83,9 +86,15 @@ def _contention(case: Case) -> Finding | None:
     held = _tree(case, "throttled_ratio", QUOTA)
     if held:
         return _found(case, "host-contention", held)
-    waits, own = _tree(case, "runqueue_wait_ratio", WAIT), case.mean("process_tree_cpu_ratio") or 0.0
+    waits = _tree(case, "runqueue_wait_ratio", WAIT)
+    waited, ran = (
+        case.mean("process_tree_runqueue_wait_ratio") or 0.0,
+        case.mean("process_tree_owner_cpu_cores"),
+    )
+    if not waits or (ran is not None and waited < WAIT_SHARE.value * (ran + waited)):
+        return None
     # A tree that fills its cores by itself contends with nobody else.
-    return _found(case, "host-contention", waits) if waits and own < TREE.value else None
+    return None if _tree(case, "cpu_ratio", TREE) else _found(case, "host-contention", waits)
 
 
 def _preprocess(case: Case) -> Finding | None:
@@ -125,7 +134,7 @@ def _io_wait(case: Case) -> Finding | None:
     blocked = _tree(case, "blocked_ratio", BLOCKED)
     if blocked:
         return _found(case, "io-wait", blocked)
-    asleep = below(*idle.hottest(case), ASLEEP)
+    asleep = below(*idle.hottest(case), idle.in_gap(case, ASLEEP))
     if case.host_read and not asleep:
         return None
     pressure = at_least("host_pressure_io_ratio", case.mean("host_pressure_io_ratio"), PRESSURE)
@@ -140,13 +149,13 @@ def _io_wait(case: Case) -> Finding | None:
             return _found(case, "io-wait", pressure, ceiling=GUESS_CEILING)
     own = _tree(case, "read_bytes_per_second", STREAM) or _tree(case, "write_bytes_per_second", STREAM)
     if own and asleep:
-        return _found(case, "io-wait", own, asleep)
+        return _found(case, "io-wait", own)
     # The host's traffic, which may be requests to a server that idles as well as a data set.
     network = at_least(
         "host_network_receive_bytes_per_second", case.mean("host_network_receive_bytes_per_second"), STREAM
     )
     if network and asleep:
-        return _found(case, "io-wait", network, asleep, ceiling=GUESS_CEILING)
+        return _found(case, "io-wait", network, ceiling=GUESS_CEILING)
     return None
 
 
@@ -177,7 +186,7 @@ def _alternate(group: list[Case]) -> bool:
     if None in series or not rows or max(sum(row) for row in rows) > TURNS_SUM[1] + 0.1:
         return False
     owners = [member.owners or frozenset() for member in group]
-    return bool(frozenset.intersection(*owners)) or max(max(row) for row in rows) >= 0.5
+    return bool(frozenset.intersection(*owners)) or max(max(row) for row in rows) >= TURNS_EACH
 
 
 def _launch(case: Case) -> Finding | None:
@@ -185,15 +194,18 @@ def _launch(case: Case) -> Finding | None:
     hot = _tree(case, "hottest_thread_cores", HOT)
     received = case.rate_above_floor("pcie_receive_bytes_per_second")
     cpu = case.mean("process_tree_owner_cpu_cores")
-    if not (busy and hot) or received is None or not cpu:
+    if not (busy and hot) or received is None or cpu is None:
         return None
+    # A process uses no less CPU than its hottest thread, whichever of the two was read a moment earlier.
+    cpu = max(cpu, HOT.value)
     per_busy = at_least("pcie_receive_bytes_per_busy_second", received / case.busy_low, LAUNCH_PER_BUSY)
     per_cpu = at_least("pcie_receive_bytes_per_cpu_second", received / cpu, LAUNCH_PER_CPU)
     return _found(case, "launch-bound", hot, per_busy, per_cpu) if per_busy and per_cpu else None
 
 
 def _serial(case: Case) -> Finding | None:
-    hot = _tree(case, "hottest_thread_cores", HOT)
+    name = "process_tree_hottest_thread_cores"
+    hot = at_least(name, case.mean(name), idle.in_gap(case, HOT))
     if not hot:
         return None
     # A thread that is hot while nothing at all reaches the GPU may prepare work, or poll for some.

@@ -29,7 +29,8 @@ def judge(case: Case) -> Finding | None:
     # A copy in flight also reads GPU-Util 1 with no SM activity, but its engine and DRAM are not at exactly 0.
     if not (util or case.mean("gpu_util_ratio") is None) or not (power or case.power_ratio is None):
         return None
-    if not (util or power):
+    # Counters at 0 agree with a GPU that no process holds: GPU-Util alone does not outweigh both.
+    if not power and (not util or case.owners == frozenset()):
         return None
     return Finding(
         UNKNOWN,

@@ -144,7 +144,8 @@ def _held(case: Case) -> Finding | None:
 
 def _unreported(case: Case) -> Finding | None:
     reasons = case.interval.reasons or {}
-    if any(share >= HARD_SHARE.value for share in reasons.values()):
+    # The driver's counters know of no application clocks: without the mask nobody said "no reason".
+    if case.interval.reason_samples is None or any(share >= HARD_SHARE.value for share in reasons.values()):
         return None
     clock = _clock(case, UNREPORTED_CLOCK, expected_clock_ratio(case))
     if not clock:

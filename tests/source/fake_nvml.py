@@ -1,0 +1,424 @@
+"""An NVIDIA driver library for tests: stands where ``pynvml`` loads ``libnvidia-ml.so.1``.
+
+Its attributes are C functions: they take ctypes arguments, write through their references and
+return error codes. What they answer comes from recordings. It keeps the books that a driver would
+not forgive: calls on dead handles, calls after nvmlShutdown, samples and event sets left behind.
+"""
+
+# ruff: noqa: N802, N815  methods are named as the C functions that they stand for
+from __future__ import annotations
+
+import bisect
+import ctypes
+import gzip
+import json
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
+
+METRIC_NAMES = {
+    getattr(pynvml, f"NVML_GPM_METRIC_{stem}"): raw
+    for stem, raw in {
+        "GRAPHICS_UTIL": "graphics_util",
+        "SM_UTIL": "sm_util",
+        "SM_OCCUPANCY": "sm_occupancy",
+        "INTEGER_UTIL": "integer_util",
+        "ANY_TENSOR_UTIL": "any_tensor_util",
+        "DFMA_TENSOR_UTIL": "dfma_tensor_util",
+        "HMMA_TENSOR_UTIL": "hmma_tensor_util",
+        "IMMA_TENSOR_UTIL": "imma_tensor_util",
+        "DRAM_BW_UTIL": "dram_bw_util",
+        "FP64_UTIL": "fp64_util",
+        "FP32_UTIL": "fp32_util",
+        "FP16_UTIL": "fp16_util",
+        "PCIE_TX_PER_SEC": "pcie_tx_mib_s",
+        "PCIE_RX_PER_SEC": "pcie_rx_mib_s",
+        "NVLINK_TOTAL_RX_PER_SEC": "nvlink_rx_mib_s",
+        "NVLINK_TOTAL_TX_PER_SEC": "nvlink_tx_mib_s",
+    }.items()
+}
+# Field ids by number, from the driver's header: (raw name, nvmlValueType_t).
+FIELDS = {
+    74: ("sw_power_cap_ns", 3),
+    76: ("sync_boost_ns", 3),
+    82: ("mem_temp_c", 1),
+    185: ("power_avg_mw", 1),
+    186: ("power_instant_mw", 1),
+    269: ("sw_thermal_ns", 3),
+    270: ("hw_thermal_ns", 3),
+    271: ("hw_power_brake_ns", 3),
+}
+_CLEANING = {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
+COUNTERS = ("energy_mj", *(raw for raw, _ in FIELDS.values() if raw.endswith("_ns")))
+NO_DATA = pynvml.NVML_ERROR_NO_DATA
+NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def _object(reference: Any) -> Any:
+    """What a ``byref`` points to."""
+    return reference._obj
+
+
+def _put(reference: Any, address: int) -> None:
+    ctypes.c_void_p.from_buffer(_object(reference)).value = address
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+class FakeGpu:
+    """One GPU that lives through a recording's rows, over and over."""
+
+    def __init__(self, recording: str = "gemm", gpu: int = 0, *, uuid: str | None = None) -> None:
+        with gzip.open(RECORDINGS / f"{recording}.jsonl.gz") as lines:
+            header, *rows = (json.loads(line) for line in lines)
+        self.header = header["gpus"][gpu]
+        self.driver = header["driver"]
+        self.uuid = uuid or self.header["uuid"]
+        self.rows = [row["gpus"][gpu] for row in rows]
+        self.times = [row["mono"] - rows[0]["mono"] for row in rows]
+        self.length = self.times[-1] + header["period_s"]
+        self.changed: dict[str, Any] = {}
+        self.pids: list[int] | None = None
+        self.mps_pids: list[int] = []
+        self.gpm = True
+        self.mig = False
+        self.metrics_unknown: set[int] = set()  # refused one by one, as driver 580 does
+        self.metrics_refused: set[int] = set()  # the whole call is refused
+
+    def at(self, elapsed_s: float) -> dict[str, Any]:
+        """The row that holds at a time since the driver was loaded; counters go on over the seam."""
+        rounds, rest = divmod(max(0.0, elapsed_s) + 1e-9, self.length)
+        row = {"pstate": 0, **self.rows[bisect.bisect_right(self.times, rest) - 1]}
+        for name in COUNTERS:
+            if row.get(name) is not None:
+                row[name] += int(rounds) * (self.rows[-1][name] - self.rows[0][name])
+        return {**row, **self.changed}
+
+    def window(self, start_s: float, end_s: float) -> dict[str, float | None]:
+        """GPM's means over (start, end]: each row speaks of the time since the row before."""
+        rounds = int((max(0.0, end_s) + 1e-9) // self.length)
+        rows = [
+            row["gpm"]
+            for turn in {max(0, rounds - 1), rounds}
+            for time, row in zip(self.times, self.rows, strict=True)
+            if start_s + 1e-6 < turn * self.length + time <= end_s + 1e-6
+        ] or [self.at(end_s)["gpm"]]
+        names = {name for row in rows for name in row}
+        found: dict[str, float | None] = {}
+        for name in names:
+            values = [row.get(name) for row in rows]
+            known = [value for value in values if value is not None]
+            found[name] = sum(known) / len(known) if known else None
+        return {**found, **{name: value for name, value in self.changed.items() if name in names}}
+
+
+class FakeNvml:
+    """The library. ``fail`` maps a function, or (function, GPU position), to what it answers instead.
+
+    Values of ``fail`` are error codes, or callables that return one (0 goes on as usual).
+    """
+
+    def __init__(self, gpus: list[FakeGpu], clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.gpus = gpus
+        self.clock = clock
+        self.loaded_s = 0.0
+        self.fail: dict[Any, Any] = {}
+        self.absent: set[str] = set()
+        self.calls: Counter[str] = Counter()
+        self.inits = self.shutdowns = 0
+        self.stale: list[str] = []
+        self.xids: deque[tuple[int, int]] = deque()
+        self.samples: dict[int, float] = {}
+        self.event_sets: set[int] = set()
+        self.watched: set[int] = set()
+        self._live: dict[int, FakeGpu] = {}
+        self._dead: set[int] = set()
+        self._sampled: dict[int, FakeGpu] = {}
+        self._next = 0x1000
+        self._functions: dict[str, Callable[..., int]] = {}
+
+    @property
+    def opened(self) -> int:
+        return self.inits - self.shutdowns
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml") or name in self.absent or not hasattr(type(self), f"_{name}"):
+            raise AttributeError(name)
+        if name not in self._functions:
+
+            def function(*arguments: Any) -> int:
+                return self._called(name, arguments)
+
+            self._functions[name] = function
+        return self._functions[name]
+
+    def _called(self, name: str, arguments: tuple[Any, ...]) -> int:
+        self.calls[name] += 1
+        gpu = self._gpu(name, arguments[0]) if name in _OF_A_GPU else None
+        if self.opened < 1 and name != "nvmlInitWithFlags":
+            self.stale.append(name)
+            return pynvml.NVML_ERROR_UNINITIALIZED
+        where = self.gpus.index(gpu) if gpu in self.gpus else None
+        for key in (name, (name, where), ("*", where), "*"):
+            answer = self.fail.get(key)
+            if answer is not None and not (key == "*" and name in _CLEANING):
+                code = answer() if callable(answer) else answer
+                if code:
+                    if gpu is not None and code in {15, 16, 28}:
+                        self._dead.add(_address(arguments[0]))
+                    return int(code)
+        method = getattr(self, f"_{name}")
+        return (method(gpu, *arguments[1:]) if gpu is not None else method(*arguments)) or 0
+
+    def _gpu(self, name: str, handle: Any) -> FakeGpu | None:
+        address = _address(handle)
+        if address not in self._live or address in self._dead:
+            self.stale.append(name)
+        return self._live.get(address)
+
+    def _row(self, gpu: FakeGpu) -> dict[str, Any]:
+        return gpu.at(self.clock() - self.loaded_s)
+
+    def _new(self) -> int:
+        self._next += 0x10
+        return self._next
+
+    def _give(self, gpu: FakeGpu, raw: str, reference: Any, field: str = "value") -> int:
+        row = self._row(gpu)
+        if raw not in row:
+            return NOT_SUPPORTED
+        if row[raw] is None:
+            return NO_DATA
+        setattr(_object(reference), field, int(row[raw]))
+        return 0
+
+    # --- the library and its GPUs
+
+    def _nvmlInitWithFlags(self, flags: int) -> None:
+        self.inits += 1
+
+    def _nvmlShutdown(self) -> None:
+        self.shutdowns += 1
+        self._live.clear()
+        self._dead.clear()
+
+    def _nvmlDeviceGetCount_v2(self, count: Any) -> None:
+        _object(count).value = len(self.gpus)
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        where = index.value
+        code = self.fail.get(("handle", where)) or self.fail.get(("*", where))
+        code = code() if callable(code) else code
+        if code:
+            return int(code)
+        address = self._new()
+        self._live[address] = self.gpus[where]
+        _put(handle, address)
+        return 0
+
+    def _nvmlSystemGetDriverVersion(self, buffer: Any, size: Any) -> None:
+        buffer.value = self.gpus[0].driver.encode()
+
+    def _nvmlDeviceGetUUID(self, gpu: FakeGpu, buffer: Any, size: Any) -> None:
+        buffer.value = gpu.uuid.encode()
+
+    def _nvmlDeviceGetName(self, gpu: FakeGpu, buffer: Any, size: Any) -> None:
+        buffer.value = gpu.header["name"].encode()
+
+    def _nvmlDeviceGetPciInfo_v3(self, gpu: FakeGpu, info: Any) -> None:
+        _object(info).busId = gpu.header["pci_bus_id"].encode()
+
+    def _nvmlDeviceGetCudaComputeCapability(self, gpu: FakeGpu, major: Any, minor: Any) -> None:
+        _object(major).value, _object(minor).value = (
+            int(part) for part in gpu.header["compute_capability"].split(".")
+        )
+
+    def _nvmlDeviceGetMigMode(self, gpu: FakeGpu, current: Any, pending: Any) -> None:
+        _object(current).value = _object(pending).value = int(gpu.mig)
+
+    def _nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: FakeGpu, limit: Any) -> None:
+        _object(limit).value = int(gpu.header["default_power_limit_w"] * 1000)
+
+    def _nvmlDeviceGetMaxClockInfo(self, gpu: FakeGpu, kind: Any, clock: Any) -> None:
+        _object(clock).value = gpu.header["max_sm_clock_mhz" if kind.value == 1 else "max_mem_clock_mhz"]
+
+    def _nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: FakeGpu, generation: Any) -> None:
+        _object(generation).value = gpu.header["pcie_gen"]
+
+    def _nvmlDeviceGetMaxPcieLinkWidth(self, gpu: FakeGpu, width: Any) -> None:
+        _object(width).value = gpu.header["pcie_width"]
+
+    # --- plain queries
+
+    def _nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu, rates: Any) -> int:
+        if gpu.mig:
+            return NOT_SUPPORTED
+        return self._give(gpu, "gpu_util_pct", rates, "gpu") or self._give(
+            gpu, "mem_util_pct", rates, "memory"
+        )
+
+    def _nvmlDeviceGetPowerUsage(self, gpu: FakeGpu, power: Any) -> int:
+        return self._give(gpu, "power_mw", power)
+
+    def _nvmlDeviceGetClockInfo(self, gpu: FakeGpu, kind: Any, clock: Any) -> int:
+        return self._give(gpu, {1: "sm_clock_mhz", 2: "mem_clock_mhz"}[getattr(kind, "value", kind)], clock)
+
+    def _nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int, temperature: Any) -> int:
+        return self._give(gpu, "gpu_temp_c", temperature)
+
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu, reasons: Any) -> int:
+        return self._give(gpu, "event_reasons", reasons)
+
+    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons
+
+    def _nvmlDeviceGetPerformanceState(self, gpu: FakeGpu, state: Any) -> int:
+        return self._give(gpu, "pstate", state)
+
+    def _nvmlDeviceGetEnforcedPowerLimit(self, gpu: FakeGpu, limit: Any) -> None:
+        _object(limit).value = int(gpu.changed.get("power_limit_mw", gpu.header["power_limit_w"] * 1000))
+
+    def _nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu, energy: Any) -> int:
+        return self._give(gpu, "energy_mj", energy)
+
+    def _nvmlDeviceGetMemoryInfo_v2(self, gpu: FakeGpu, memory: Any) -> int:
+        if _object(memory).version != 0x02000028:
+            return pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+        return self._nvmlDeviceGetMemoryInfo(gpu, memory)
+
+    def _nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, memory: Any) -> int:
+        _object(memory).total = gpu.header["memory_total_bytes"]
+        return self._give(gpu, "memory_used_bytes", memory, "used")
+
+    def _nvmlDeviceGetFieldValues(self, gpu: FakeGpu, count: int, fields: Any) -> int:
+        found = _object(fields)
+        row = self._row(gpu)
+        for slot in (
+            [found] if isinstance(found, ctypes.Structure) else list(found)[: getattr(count, "value", count)]
+        ):
+            raw, kind = FIELDS[slot.fieldId]
+            code = self.fail.get(("field", slot.fieldId), 0)
+            if code == "whole":
+                return pynvml.NVML_ERROR_INVALID_ARGUMENT
+            slot.nvmlReturn = code or (
+                NOT_SUPPORTED if raw not in row else NO_DATA if row[raw] is None else 0
+            )
+            slot.valueType = kind
+            if slot.nvmlReturn == 0:
+                setattr(slot.value, "uiVal" if kind == 1 else "ullVal", int(row[raw]))
+        return 0
+
+    # --- processes
+
+    def _list(self, pids: list[int], count: Any, buffer: Any) -> int:
+        room = _object(count).value
+        _object(count).value = len(pids)
+        if len(pids) > room:
+            return pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        for place, pid in enumerate(pids):
+            buffer[place].pid = pid
+            buffer[place].usedGpuMemory = 0xFFFFFFFFFFFFFFFF
+        return 0
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: FakeGpu, count: Any, buffer: Any) -> int:
+        pids = [process["pid"] for process in self._row(gpu)["procs"]] if gpu.pids is None else gpu.pids
+        return self._list(pids, count, buffer)
+
+    _nvmlDeviceGetComputeRunningProcesses_v2 = _nvmlDeviceGetComputeRunningProcesses_v3
+
+    def _nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: FakeGpu, count: Any, buffer: Any) -> int:
+        return self._list(gpu.mps_pids, count, buffer)
+
+    # --- GPM
+
+    def _nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu, support: Any) -> None:
+        _object(support).isSupportedDevice = int(gpu.gpm)
+
+    def _nvmlGpmSampleAlloc(self, sample: Any) -> None:
+        address = self._new()
+        self.samples[address] = float("nan")
+        _put(sample, address)
+
+    def _nvmlGpmSampleFree(self, sample: Any) -> None:
+        del self.samples[_address(sample)]
+
+    def _nvmlGpmSampleGet(self, gpu: FakeGpu, sample: Any) -> int:
+        if gpu.mig:
+            return NOT_SUPPORTED
+        self.samples[_address(sample)] = self.clock() - self.loaded_s
+        self._sampled[_address(sample)] = gpu
+        return 0
+
+    def _nvmlGpmMetricsGet(self, request: Any) -> int:
+        asked = _object(request)
+        first, second = _address(asked.sample1), _address(asked.sample2)
+        start, end = self.samples[first], self.samples[second]
+        if asked.version != 1 or not start < end or self._sampled[first] is not self._sampled[second]:
+            return pynvml.NVML_ERROR_INVALID_ARGUMENT
+        gpu = self._sampled[second]
+        values = gpu.window(start, end)
+        wanted = [asked.metrics[place] for place in range(asked.numMetrics)]
+        if any(metric.metricId in gpu.metrics_refused for metric in wanted):
+            return pynvml.NVML_ERROR_INVALID_ARGUMENT
+        for metric in wanted:
+            raw = METRIC_NAMES.get(metric.metricId)
+            value = values.get(raw) if raw else None
+            metric.nvmlReturn = NOT_SUPPORTED if raw not in values else NO_DATA if value is None else 0
+            if metric.metricId in gpu.metrics_unknown:
+                metric.nvmlReturn = pynvml.NVML_ERROR_INVALID_ARGUMENT
+            metric.value = float("nan") if value is None else value
+        return 0
+
+    # --- events
+
+    def _nvmlEventSetCreate(self, event_set: Any) -> None:
+        address = self._new()
+        self.event_sets.add(address)
+        _put(event_set, address)
+
+    def _nvmlEventSetFree(self, event_set: Any) -> None:
+        self.event_sets.remove(_address(event_set))
+
+    def _nvmlDeviceRegisterEvents(self, gpu: FakeGpu, kinds: Any, event_set: Any) -> None:
+        assert kinds.value == 8
+        self.watched.add(self.gpus.index(gpu))
+
+    def _nvmlEventSetWait_v2(self, event_set: Any, data: Any, timeout_ms: int) -> int:
+        assert getattr(timeout_ms, "value", timeout_ms) == 0, "the tick may not wait"
+        if not self.xids:
+            return pynvml.NVML_ERROR_TIMEOUT
+        where, xid = self.xids.popleft()
+        event = _object(data)
+        address = next(address for address, gpu in self._live.items() if gpu is self.gpus[where])
+        ctypes.c_void_p.from_buffer(event, type(event).device.offset).value = address
+        event.eventType, event.eventData = 8, xid
+        return 0
+
+
+# Functions whose first argument is a GPU's handle.
+_OF_A_GPU = {
+    name.removeprefix("_")
+    for name in vars(FakeNvml)
+    if name.startswith("_nvmlDevice") or name in {"_nvmlGpmSampleGet", "_nvmlGpmQueryDeviceSupport"}
+} - {"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"}
+
+
+def load_into_pynvml(monkeypatch: Any, library: FakeNvml | None) -> None:
+    """Lets ``pynvml`` find ``library``; None = no such library on this host."""
+
+    def load(name: str) -> FakeNvml:
+        assert name == "libnvidia-ml.so.1"
+        if library is None:
+            raise OSError(name)
+        return library
+
+    monkeypatch.setattr(pynvml, "CDLL", load)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
