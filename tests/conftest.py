@@ -48,6 +48,28 @@ def golden(root: Path, pytestconfig: pytest.Config) -> Callable[[str, str], None
     return check
 
 
+@pytest.fixture
+def shown(root: Path, pytestconfig: pytest.Config) -> Callable[[str, str, str], None]:
+    """``shown(path, name, text)`` holds a marked block of a hand-written page equal to text."""
+
+    def check(path: str, name: str, text: str) -> None:
+        page = root / path
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = page.read_text().partition(start)
+        kept, found, after = rest.partition(end)
+        assert found, f"{path} has no block {name!r}"
+        if pytestconfig.getoption("--update"):
+            page.write_text(f"{before}{start}{text}{end}{after}")
+            return
+        if kept != text:
+            diff = difflib.unified_diff(
+                kept.splitlines(keepends=True), text.splitlines(keepends=True), path, "this run"
+            )
+            pytest.fail(f"`make golden` rewrites it; review the diff\n{''.join(diff)}", pytrace=False)
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def require_program(root: Path) -> Callable[[str, str], str]:
     """``require_program(name, remedy)`` is the path of an outside program.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from gpuwhy import cli
@@ -20,29 +20,14 @@ README = ROOT / "README.md"
 SHOWN = "tests/data/recordings/ddp_straggler.jsonl.gz"
 
 
-def block(name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README.read_text(), re.DOTALL)
-    assert found, f"README.md has no block {name!r}"
-    return found[1]
-
-
-def check(request: pytest.FixtureRequest, name: str, text: str) -> None:
-    """Compares a marked block, or rewrites it under --update."""
-    if request.config.getoption("--update"):
-        whole = README.read_text()
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        README.write_text(whole[: whole.index(start) + len(start)] + text + whole[whole.index(end) :])
-    assert block(name) == text, "run: make golden"
-
-
-def test_output_shown_is_real(request: pytest.FixtureRequest) -> None:
+def test_output_shown_is_real(shown: Callable[[str, str, str], None]) -> None:
     """The output in the README is what the command prints, up to its first list of steps."""
     document = explain_recording(ROOT / SHOWN, configuration.load({}, {}, None).config)
     document["source"] = f"replay:{SHOWN}"
     out = io.StringIO()
     print_document(document, Console(file=out, width=80, highlight=False))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    check(request, "explain", "\n".join(["```", f"$ gpuwhy explain --replay {SHOWN}", *lines, "```", ""]))
+    shown("README.md", "explain", "\n".join(["```", f"$ gpuwhy explain --replay {SHOWN}", *lines, "```", ""]))
 
 
 def test_verdicts_and_causes_are_told() -> None:
@@ -61,5 +46,9 @@ def test_links_lead_somewhere() -> None:
 
 def test_commands_exist() -> None:
     """Every gpuwhy command that the README calls exists."""
-    for command in re.findall(r"^(?:\$ )?gpuwhy ([a-z][a-z-]+)", "\n".join(re.findall(r"```.*?```", README.read_text(), re.DOTALL)), re.MULTILINE):
+    for command in re.findall(
+        r"^(?:\$ )?gpuwhy ([a-z][a-z-]+)",
+        "\n".join(re.findall(r"```.*?```", README.read_text(), re.DOTALL)),
+        re.MULTILINE,
+    ):
         assert command in cli.main.commands, command

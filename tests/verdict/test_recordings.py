@@ -83,6 +83,34 @@ def test_most_recordings_are_judged_right_with_less(mode: str, share: float) -> 
     assert sum(right(*key, gpu) for key, gpu in got.items()) / len(got) >= share
 
 
+NAMES_OF_MODES = {
+    "full": "everything",
+    "1hz": "everything, once a second",
+    "no-host": "without the host",
+    "stock-exporter": "what a stock dcgm-exporter serves",
+    "nvml-only": "NVML without profiling counters",
+}
+
+
+def test_the_readme_tells_how_often_it_is_right(shown: Callable[[str, str, str], None]) -> None:
+    """The README's table of right verdicts is that of this run."""
+    rows = [
+        "| signals read | right | `unknown` instead | wrong with confidence >= 0.5 |",
+        "|---|---|---|---|",
+    ]
+    for mode, name in NAMES_OF_MODES.items():
+        got = judged(mode)
+        good = sum(right(*key, gpu) for key, gpu in got.items())
+        asked = sum(gpu["verdict"] == "unknown" and not right(*key, gpu) for key, gpu in got.items())
+        bad = sum(
+            gpu["verdict"] != "unknown" and not right(*key, gpu) and gpu["confidence"] >= 0.5
+            for key, gpu in got.items()
+        )
+        rows.append(f"| {name} | {good} of {len(got)} | {asked} | {bad} |")
+    assert set(NAMES_OF_MODES) == set(recordings.MODES)
+    shown("README.md", "accuracy", "\n".join([*rows, ""]))
+
+
 def test_a_verdict_depends_little_on_where_intervals_begin() -> None:
     """Intervals of other lengths cut a steady load elsewhere and judge it alike."""
     for name in ("gemm", "jpeg_16w", "sort", "serve_batch", "tiny_graph"):
