@@ -489,6 +489,7 @@ def test_seconds_that_were_not_covered_are_no_data() -> None:
     assert judged.time.verdict == pytest.approx({("healthy", "compute"): 4.0, ("unknown", "no-data"): 1.0})
     assert judged.time.observed == 5.0
     assert judged.time.measured == pytest.approx(4.0)
+    assert verdict(gemm()).time.verdict == {("healthy", "compute"): 5.0}
     thin = verdict(gemm(coverage=0.5))
     assert thin.time.verdict == pytest.approx(
         {("unknown", "insufficient-evidence"): 2.5, ("unknown", "no-data"): 2.5}

@@ -280,9 +280,10 @@ judged from power and clocks with little confidence.
 ## How sure it is
 
 Confidence is a ceiling times a margin. The margin is 0.5 where a reading just passes its threshold and 1 from 20 %
-beyond it. The ceiling is 0.95 with all signals; 0.7 without the host (0.45 for `starving` and `idle`) or without SM
-or FP pipe activity; 0.6 on an unknown card; 0.45 without profiling counters or, for `throttled`, without clock
-event reasons. Below 0.35 the verdict is `unknown/insufficient-evidence`, and the reason names what fits best.
+beyond it. The ceiling is 0.95 with all signals; 0.7 without the host, SM activity or an FP pipe; 0.6 on an unknown
+card; and 0.45 for what is a guess: `starving` and `idle` without the host, anything without profiling counters,
+`throttled` without clock event reasons, a busy verdict without a clock, and causes for which evidence against them was
+not read. Below 0.35 the verdict is `unknown/insufficient-evidence`, and the reason names what fits best.
 
 ## Where the time goes
 

@@ -10,11 +10,11 @@ from gpuwhy.source.kept import Budget, KeptFile, Turn, entries, read_once, whole
 
 ALL_THREADS = 16  # of a process with no more threads than these, all are read each time
 BUSY_THREADS = 48  # of one with more, so many that were busy when last read,
-BUSY_FROM = 0.02  # which is to have used, or wanted, this much of a core,
+BUSY_FROM = 0.005  # which is to have used, or wanted, this much of a core,
 TURN_THREADS = 2  # some of the others in turn,
 SEARCH_THREADS = 64  # and more of them at once while threads that were not read use this much of a core:
 SEARCH_FROM = 0.05
-STATES = 4  # threads whose state is looked at each time, beside those that were blocked
+STATES = 2  # threads whose state is looked at each time, beside those that were blocked
 LOOKS_PER_STATUS = 16  # status and cgroup hardly ever change
 LOOKS_PER_CGROUP = 64
 
