@@ -266,8 +266,8 @@ class Threads:
 
     Up to ``ALL_THREADS`` all are read each time. Of more, the main thread, up to ``BUSY_THREADS`` that ran
     or waited for a CPU when last read, busiest first, and a few of the others in turn. Where these do not
-    account for the process's CPU time, more of the others are read at once: of ``SEARCH_THREADS`` none wakes
-    up unnoticed, of 5,000 one is found within 80 looks.
+    account for the process's CPU time, more of the others are read at once: of ``SEARCH_THREADS`` one that
+    wakes up is found in the same look, of 5,000 within 80.
     """
 
     def __init__(self, folder: str, main: int, ticks_per_s: float, budget: Budget) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-MEASURED_H200 = "measured on H200 with driver 580 (docs/verdicts.md)"
+MEASURED_H200 = "measured on H200 with driver 580"
 PRIOR = "prior: no card of this kind was measured"
 
 
