@@ -252,6 +252,17 @@ def test_cores_that_the_tree_may_use(
     assert ratio == (None if allowed is None else len(pids) / allowed)
 
 
+@pytest.mark.parametrize(
+    ("pinned", "allowed"), [((4.0,), 4.0), ((4.0, 4.0), 8.0), ((4.0, None), 16.0), ((16.0, 16.0), 16.0)]
+)
+def test_affinity_bounds_the_tree(pinned: tuple[float | None, ...], allowed: float) -> None:
+    """Owners pinned to few CPUs fill them; one that may run anywhere may use the whole host."""
+    pids = tuple(range(10, 10 + len(pinned)))
+    processes = [process(pid, cores=1.0, cpus_allowed=cpus) for pid, cpus in zip(pids, pinned, strict=True)]
+    (seen,) = trees(processes, pids, cpus=16)
+    assert seen.values["process_tree_cpu_ratio"] == pytest.approx(len(pids) / allowed)
+
+
 def test_quota_that_two_owners_share_counts_once() -> None:
     """Two owners in one cgroup share its quota."""
     everyone = [process(10, 1, 1.0, cgroup=JOB), process(20, 1, 1.0, cgroup=JOB)]

@@ -340,7 +340,8 @@ class Normaliser:
                 runqueue_wait=rates.get("wait"),
                 read_bytes_per_second=rates.get("read"),
                 write_bytes_per_second=rates.get("write"),
-                age_s=_seconds(process.get("age_s")),
+                age_s=_positive(process.get("age_s")),
+                cpus_allowed=_positive(process.get("cpus_allowed")),
                 cgroup=_text(path),
             )
         self._processes = seen
@@ -413,7 +414,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _seconds(value: Any) -> float | None:
+def _positive(value: Any) -> float | None:
     try:
         number = checked(value)
     except Rejected:

@@ -27,6 +27,7 @@ class ProcessSample:
     read_bytes_per_second: float | None = None
     write_bytes_per_second: float | None = None
     age_s: float | None = None
+    cpus_allowed: float | None = None
     cgroup: str = ""
 
     @property

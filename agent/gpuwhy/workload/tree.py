@@ -134,9 +134,13 @@ def tree_values(
     return values
 
 
-def _allowed_cores(owners: Iterable[ProcessSample], host: HostSample) -> float | None:
-    """Cores that the owners may use together; None = not known."""
+def _allowed_cores(owners: Sequence[ProcessSample], host: HostSample) -> float | None:
+    """Cores that the owners may use together by affinity and quota; None = not known."""
     cpus = None if host.cpus is None else float(host.cpus)
+    pinned = [owner.cpus_allowed for owner in owners if owner.cpus_allowed]
+    if pinned and len(pinned) == len(owners):
+        # Owners may share their CPUs or not: together they have no more than the sum.
+        cpus = sum(pinned) if cpus is None else min(sum(pinned), cpus)
     quotas: dict[str, float | None] = {}
     for owner in owners:
         cgroup = host.cgroups.get(owner.pid)
