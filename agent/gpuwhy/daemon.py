@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import queue
+import resource
 import signal
 import threading
 import time
@@ -42,6 +43,7 @@ log = logging.getLogger("gpuwhy")
 
 STATUS_WINDOW_S = 300.0
 TICK_S = 1.0
+OPEN_FILES = 4096
 OPEN_S = 10.0  # some drivers take seconds to initialise
 FIRST_READING_S = 30.0
 STOP_S = 0.5  # for a thread to end; a driver call that takes longer is left behind
@@ -333,6 +335,15 @@ def _deadlines(period_s: float, stop: threading.Event) -> Iterator[int]:
             return
 
 
+def _raise_file_limit() -> None:
+    """Lets the host source keep the files of many processes open, as far as the hard limit goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def make_feed(config: Config, ticks: Ticks, *, period_s: float = TICK_S) -> Feed:
     """The feed that ``agent.source`` asks for.
 
@@ -344,6 +355,7 @@ def make_feed(config: Config, ticks: Ticks, *, period_s: float = TICK_S) -> Feed
     if agent.replay_paths:
         source = ReplaySource(paths(agent.replay_paths), speed=agent.replay_speed, loop=agent.replay_loop)
         return ReplayFeed(source, ticks)
+    _raise_file_limit()
     # Imported here: a replay needs no driver library.
     from gpuwhy.source.host import HostSource  # noqa: PLC0415
     from gpuwhy.source.nvml import NvmlSource  # noqa: PLC0415
