@@ -18,7 +18,7 @@ GEMM = str(BUNDLED / "gemm.jsonl.gz")
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(cli.main, list(arguments), env={"COLUMNS": "80", **(env or {})})
+    return CliRunner().invoke(cli.main, list(arguments), env={"COLUMNS": "80", **(env or {})}, prog_name="gpuwhy")
 
 
 def commands() -> list[str]:
@@ -151,7 +151,57 @@ def test_render_check_fails_on_a_stale_file(tmp_path: Path) -> None:
     assert "gpuwhy_usefull" in done.output
 
 
+@pytest.mark.parametrize("command", ["", *commands()])
+def test_help_is_laid_out(command: str) -> None:
+    """No mark of the help's own layout is shown, and no command's line is cut."""
+    text = run(*([command] if command else []), "--help").output
+    assert "\\b" not in text
+    assert "..." not in text.replace("PATH...", "").replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("run --profile l", "latency"),
+        ("run --source re", "replay:"),
+        ("run --source replay:b", "replay:bundled"),
+        ("run --log-level w", "warning"),
+    ],
+)
+def test_values_are_completed(words: str, offered: str) -> None:
+    """What an option takes is completed from its own description."""
+    count = str(len(words.split()))
+    done = run(
+        env={"_GPUWHY_COMPLETE": "bash_complete", "COMP_WORDS": f"gpuwhy {words}", "COMP_CWORD": count}
+    )
+    assert offered in done.output
+
+
+def test_explain_reads_one_recording() -> None:
+    """A folder, and a file together with a source, are refused with what to do instead."""
+    done = run("explain", "--replay", str(BUNDLED))
+    assert done.exit_code == 1
+    assert f"gpuwhy run --source replay:{BUNDLED}" in done.stderr
+    assert run("explain", "--replay", GEMM, "--source", "nvml").exit_code == 2
+
+
+def test_record_refuses_a_replay(tmp_path: Path) -> None:
+    """What would be recorded is recorded already; no file is left."""
+    path = tmp_path / "x.jsonl"
+    done = run("record", str(path), "--source", f"replay:{GEMM}")
+    assert done.exit_code == 1
+    assert "a recording already" in done.stderr
+    assert not path.exists()
+
+
+def test_explain_judges_recordings_side_by_side_apart() -> None:
+    """Recordings that play side by side are hosts of their own."""
+    gemm, idle = (str(BUNDLED / f"{name}.jsonl.gz") for name in ("gemm", "parked"))
+    done = run("explain", "--source", f"replay:{gemm},{idle}", "--seconds", "6", "--format", "json")
+    assert [gpu["verdict"] for gpu in json.loads(done.stdout)["gpus"]] == ["healthy", "idle"]
+
+
 def test_completion_is_offered() -> None:
     """The shell's tab completion knows the commands."""
     done = run(env={"_GPUWHY_COMPLETE": "bash_complete", "COMP_WORDS": "gpuwhy ex", "COMP_CWORD": "1"})
-    assert "explain" in done.output
+    assert done.output == "plain,explain\n"

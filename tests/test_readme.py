@@ -13,6 +13,7 @@ from gpuwhy import cli
 from gpuwhy import config as configuration
 from gpuwhy.daemon import explain_recording
 from gpuwhy.report.terminal import print_document
+from gpuwhy.verdict.playbook import PLAYBOOK
 from gpuwhy.verdict.vocabulary import CAUSES, VERDICTS
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +27,7 @@ def test_output_shown_is_real(shown: Callable[[str, str, str], None]) -> None:
     document["source"] = f"replay:{SHOWN}"
     out = io.StringIO()
     print_document(document, Console(file=out, width=80, highlight=False))
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    lines = out.getvalue().splitlines()
     shown("README.md", "explain", "\n".join(["```", f"$ gpuwhy explain --replay {SHOWN}", *lines, "```", ""]))
 
 
@@ -52,3 +53,18 @@ def test_commands_exist() -> None:
         re.MULTILINE,
     ):
         assert command in cli.main.commands, command
+
+
+def test_advice_and_docs_name_commands_that_exist() -> None:
+    """Every `gpuwhy X` in docs and next steps is a command."""
+    texts = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
+    texts += [step for play in PLAYBOOK for step in play.steps]
+    for text in texts:
+        for command in re.findall(r"`gpuwhy ([a-z][a-z-]+)", text):
+            assert command in cli.main.commands, command
+
+
+def test_no_placeholder_is_left() -> None:
+    """No page has a mark that somebody meant to replace."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        assert "@@" not in page.read_text(), page.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,14 +65,20 @@ def _options(*keys: str) -> Callable[[F], F]:
             if option.flag and (not keys or option.key in keys):
                 parameter = option.key.replace(".", "__")
                 about = (
-                    f"{option.description}  [{option.key}; default {configuration.as_text(option.default)}]"
+                    f"{option.description}; takes {option.expected}  "
+                    f"[{option.key}; default {configuration.as_text(option.default)}]"
                 )
                 if isinstance(option.default, bool):
                     click.option(option.flag, parameter, is_flag=True, default=None, help=about)(function)
                 else:
-                    click.option(option.flag, parameter, default=None, metavar=_metavar(option), help=about)(
-                        function
-                    )
+                    click.option(
+                        option.flag,
+                        parameter,
+                        default=None,
+                        metavar=_metavar(option),
+                        help=about,
+                        shell_complete=_completion(option.expected),
+                    )(function)
         click.option(
             "--config",
             "config_path",
@@ -81,6 +88,13 @@ def _options(*keys: str) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def _completion(expected: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes what an option says it takes: its plain words, and how its longer forms begin."""
+    words = re.findall(r"(?<![\w\[])[a-z]+(?::[a-z]+|:)?(?=[ ,A-Z]|$)", expected)
+    known = [word for word in words if word not in {"or", "a", "number", "from", "to"}]
+    return lambda _context, _parameter, typed: [word for word in known if word.startswith(typed)]
 
 
 def _metavar(option: configuration.Option) -> str:
@@ -99,25 +113,30 @@ def _load(config_path: Path | None, flags: dict[str, Any]) -> configuration.Load
 )
 @click.version_option(gpuwhy.__version__, "-V", "--version", message="gpuwhy %(version)s")
 def main() -> None:
-    r"""Says why each GPU of this host is not doing more useful work.
+    """Says why each GPU of this host is not doing more useful work.
 
     \b
     gpuwhy run                                   serve metrics and a page, all day
     gpuwhy run --source replay:bundled --loop    the same, shown on recordings
     gpuwhy explain                               one answer, now
-    gpuwhy doctor                                what this host can tell, and what is missing
+    gpuwhy doctor                                what this host can tell
     """
 
 
 @main.command(
-    epilog="Every option can also stand in the configuration file or the environment; see gpuwhy check-config."
+    short_help="Watch the GPUs and serve what it finds.",
+    epilog="Every option can also stand in the configuration file or the environment; see gpuwhy check-config.",
 )
 @_options()
 def run(config_path: Path | None, **flags: Any) -> None:
     """Watches the GPUs and serves what it finds until it is stopped.
 
-    Metrics for Prometheus are at /metrics, a page for people at /, the same as JSON at
-    /api/v1/status, health at /-/healthy and /-/ready. SIGTERM and Ctrl-C end it with code 0.
+    Metrics for Prometheus are at /metrics, a page for people at /, the last five minutes as JSON
+    at /api/v1/status, health at /-/healthy and /-/ready. SIGTERM and Ctrl-C end it with code 0.
+
+    \b
+    gpuwhy run --listen 127.0.0.1:9837
+    gpuwhy run --source replay:gemm.jsonl.gz,idle.jsonl.gz --loop
     """
     loaded = _load(config_path, flags)
     logging.basicConfig(
@@ -128,7 +147,7 @@ def run(config_path: Path | None, **flags: Any) -> None:
     daemon.run(loaded.config)
 
 
-@main.command()
+@main.command(short_help="Say once what each GPU waits for.")
 @click.option(
     "--replay",
     type=click.Path(path_type=Path),
@@ -156,9 +175,20 @@ def explain(replay: Path | None, seconds: float, form: str, config_path: Path | 
 
     Watches this host for a while, or reads a recording. The verdict is the one with most seconds in
     the window, its evidence that of the last interval with this verdict. The JSON is of schema
-    gpuwhy-explain/1; docs/verdicts.md says what verdicts mean.
+    gpuwhy-explain/1.
+
+    \b
+    gpuwhy explain --seconds 60
+    gpuwhy explain --replay FILE --format json
     """
     loaded = _load(config_path, flags)
+    if replay is not None and flags.get("agent__source") is not None:
+        raise click.UsageError("--replay reads a file and --source this host: give one of them")
+    if replay is not None and replay.is_dir():
+        raise SourceError(
+            f"{replay}: a folder; explain reads one recording: name a file in it, "
+            f"or play them all with  gpuwhy run --source replay:{replay}"
+        )
     if replay is not None:
         document = daemon.explain_recording(replay, loaded.config)
     else:
@@ -191,7 +221,7 @@ def _progress(what: str, seconds: float) -> Iterator[Callable[[float], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-@main.command()
+@main.command(short_help="Record this host, to replay and to share.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--seconds",
@@ -227,7 +257,7 @@ def record(
     click.echo(f"{file}: {recorder.rows} rows; see it with  gpuwhy explain --replay {file}", err=True)
 
 
-@main.command()
+@main.command(short_help="Say what this host can tell, and what is missing.")
 @click.option(
     "--format",
     "form",
@@ -258,10 +288,10 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     sys.exit(DONE if findings.complete else FAILED)
 
 
-@main.command("check-config")
+@main.command("check-config", short_help="Print each option, its value and its origin.")
 @_options()
 def check_config(config_path: Path | None, **flags: Any) -> None:
-    r"""Prints each option's effective value and where it comes from.
+    """Prints each option's effective value and where it comes from.
 
     \b
     Precedence: flag > environment (GPUWHY__SECTION__KEY) > file > default.
@@ -273,7 +303,7 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip())
 
 
-@main.command()
+@main.command(short_help="Write what is made from gpuwhy's tables.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

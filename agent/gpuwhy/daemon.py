@@ -370,13 +370,15 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
         SourceError: no GPU, or the source cannot go on.
 
     """
-    stages = pipeline(config, hold=True)
+    by_origin: dict[int, Pipeline] = {}
     judged: list[Judged] = []
     source = ""
     for name, tick in live_ticks(config, seconds, progress):
         source = name
+        stages = by_origin.setdefault(tick.reading.origin, pipeline(config, hold=True))
         judged += stages.feed(tick.reading)
-    judged += stages.finish()
+    for stages in by_origin.values():
+        judged += stages.finish()
     by_gpu: dict[tuple[str, str], list[Verdict]] = {}
     for interval in judged:
         for verdict in interval.verdicts:
@@ -393,6 +395,8 @@ def record(
         SourceError: no GPU, or the file cannot be written.
 
     """
+    if config.agent.replay_paths:
+        raise SourceError("record writes what this host says; a replay is a recording already")
     ticks = live_ticks(config, seconds, progress, period_s=period_s)
     next(ticks, None)  # it only starts the counters: a row speaks for the time since the one before
     for _, tick in ticks:
@@ -506,6 +510,7 @@ class Agent:
             if isinstance(tick, End):
                 if tick.error is not None:
                     raise tick.error
+                log.info("%s has ended", self._feed.name)
                 break
             self._take(tick)
         for stages in self._pipelines.values():
@@ -545,7 +550,6 @@ class Agent:
         if not self._health.source_up.get(self._feed.name):
             log.info("%s answers again", self._feed.name)
             self._health.source_up[self._feed.name] = True
-        self._ledger.tick(tick.duration_s, tick.missed)
         try:
             stages = self._pipelines.setdefault(reading.origin, pipeline(self._config))
             judged = stages.feed(reading)
@@ -561,6 +565,7 @@ class Agent:
             # A new GPU's counters must be scraped at 0 before they count, or their first gain is lost.
             self._publish()
             self._unseen = False
+        self._ledger.tick(tick.duration_s + time.monotonic() - self._last_tick_s, tick.missed)
 
     def _note(self, reading: Reading, stages: Pipeline) -> None:
         present = {gpu.facts.key for gpu in reading.gpus}

@@ -54,7 +54,7 @@ def test_page_says_what_each_gpu_does(judge: Make, facts: Make) -> None:
     page = page_of(judge(facts(3)))
     assert page.cells[:4] == ["3", "NVIDIA H200", "starving / copy", "0.80"]
     assert page.cells[4] == "host-device copies run while the engine waits"
-    assert page.cells[5].startswith("graphics_active_ratio 0.25 < 0.60")
+    assert page.cells[5].startswith("graphics_active_ratio 0.25 < 0.6")
     assert __version__ in page.text
     assert {"/metrics", "/api/v1/status", "/-/healthy", "/-/ready"} == set(page.links)
 

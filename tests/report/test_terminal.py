@@ -11,8 +11,9 @@ from rich.console import Console
 
 from gpuwhy import config as configuration
 from gpuwhy.daemon import explain_recording
-from gpuwhy.report.terminal import COLOURS, human, print_document
+from gpuwhy.report.terminal import COLOURS, print_document
 from gpuwhy.verdict.vocabulary import VERDICTS
+from gpuwhy.verdict.words import human
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 
@@ -24,9 +25,26 @@ def test_text(golden: Callable[[str, str], None], name: str) -> None:
     document["source"] = f"replay:{name}.jsonl.gz"
     out = io.StringIO()
     print_document(document, Console(file=out, width=80, highlight=False))
-    text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    text = out.getvalue()
+    assert not any(line.endswith(" ") for line in text.splitlines())
     assert max(map(len, text.splitlines())) <= 80
     golden(f"explain/{name}.txt", text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize(
+    "name", sorted(file.name.removesuffix(".jsonl.gz") for file in RECORDINGS.glob("*.gz"))
+)
+def test_nothing_is_cut(name: str, width: int) -> None:
+    """At any usual width every name and number is whole."""
+    document = explain_recording(RECORDINGS / f"{name}.jsonl.gz", configuration.load({}, {}, None).config)
+    document["source"] = name
+    out = io.StringIO()
+    print_document(document, Console(file=out, width=width, highlight=False))
+    assert "…" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    for gpu in document["gpus"]:
+        assert f"{gpu['verdict']} / {gpu['cause']}" in out.getvalue()
 
 
 def test_every_verdict_has_a_colour() -> None:

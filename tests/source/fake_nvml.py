@@ -293,7 +293,7 @@ class FakeNvml:
         return self._nvmlDeviceGetMemoryInfo(gpu, memory)
 
     def _nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, memory: Any) -> int:
-        _object(memory).total = gpu.header["memory_total_bytes"]
+        _object(memory).total = int(gpu.header["memory_total_bytes"])
         return self._give(gpu, "memory_used_bytes", memory, "used")
 
     def _nvmlDeviceGetFieldValues(self, gpu: FakeGpu, count: int, fields: Any) -> int:

@@ -11,11 +11,13 @@ from gpuwhy.exporter.snapshot import GpuNow, Snapshot
 from gpuwhy.exporter.textformat import encodable
 from gpuwhy.verdict.types import Verdict
 from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY
+from gpuwhy.verdict.words import human, human_test
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;margin:2rem;color:#1b1f24;background:#fff}"
     "table{border-collapse:collapse;margin:1rem 0}"
     "th,td{text-align:left;vertical-align:top;padding:.3rem .8rem;border-bottom:1px solid #d0d7de}"
+    "div{overflow-x:auto}"
     ".note{background:#fff8c5;padding:.5rem .8rem}"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -28,7 +30,7 @@ CONTENT_SECURITY_POLICY = (
 
 _LINKS = (
     ("/metrics", "metrics, for Prometheus"),
-    ("/api/v1/status", "verdicts with evidence, as JSON"),
+    ("/api/v1/status", "the last five minutes with evidence and next steps, as JSON"),
     ("/-/healthy", "whether the agent lives"),
     ("/-/ready", "whether it has judged an interval"),
 )
@@ -38,7 +40,7 @@ def render_page(snapshot: Snapshot | None, *, stale: bool) -> bytes:
     """The page as UTF-8 HTML that needs no other file. ``stale``: the snapshot is too old for now."""
     links = "".join(f'<li><a href="{path}">{path}</a> {about}</li>' for path, about in _LINKS)
     html = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpuwhy</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>gpuwhy</title>'
         f"<style>{_STYLE}</style></head><body><h1>gpuwhy {escape(__version__)}</h1>"
         "<p>Why is this GPU not doing more useful work?</p>"
         f"{_gpus(snapshot, stale)}<ul>{links}</ul></body></html>\n"
@@ -47,18 +49,18 @@ def render_page(snapshot: Snapshot | None, *, stale: bool) -> bytes:
 
 
 def _gpus(snapshot: Snapshot | None, stale: bool) -> str:
-    if snapshot is None or not snapshot.judged:
-        return _note("No interval has been judged yet.")
     notes = ""
-    if snapshot.replaying:
+    if snapshot is not None and snapshot.replaying:
         notes += _note("Replaying a recording: these are not the GPUs of this host.")
+    if snapshot is None or not snapshot.judged:
+        return notes + _note("No interval has been judged yet.")
     if stale:
         return notes + _note("Readings have stopped: what the GPUs do now is not known.")
     heads = "".join(
         f"<th>{head}</th>" for head in ("GPU", "Model", "Verdict", "Confidence", "Why", "Evidence")
     )
     rows = "".join(_row(gpu) for gpu in snapshot.gpus)
-    return f"{notes}<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"{notes}<div><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
 
 
 def _row(gpu: GpuNow) -> str:
@@ -74,7 +76,10 @@ def _row(gpu: GpuNow) -> str:
 def _said(verdict: Verdict) -> list[str]:
     cause = CAUSE_BY_KEY.get(verdict.key)
     why = verdict.reason or (cause.meaning if cause else "")
-    evidence = ", ".join(f"{seen.signal} {seen.value:.3g} {seen.test}" for seen in verdict.evidence)
+    evidence = ", ".join(
+        f"{seen.signal} {human(seen.signal, seen.value)} {human_test(seen.signal, seen.test)}"
+        for seen in verdict.evidence
+    )
     return [f"{verdict.verdict} / {verdict.cause}", f"{verdict.confidence:.2f}", why, evidence]
 
 

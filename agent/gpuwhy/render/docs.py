@@ -19,6 +19,7 @@ from gpuwhy import catalog, config
 from gpuwhy.catalog import Series
 from gpuwhy.config import Option
 from gpuwhy.render.files import notice
+from gpuwhy.sample import signals
 from gpuwhy.verdict import cards, playbook, vocabulary
 from gpuwhy.verdict.cards import Card
 from gpuwhy.verdict.check import Limit
@@ -196,7 +197,8 @@ def metrics() -> str:
     return _page(
         "`agent/gpuwhy/catalog.py`",
         "Metrics",
-        f"""Every series that `/metrics` serves. A value that was not read is absent, never zero.
+        f"""Every series of gpuwhy that `/metrics` serves; besides them it serves `process_*` of the agent's own process, as
+all of prometheus_client's exporters do. A value that was not read is absent, never zero.
 The labels {_codes(catalog.IDENTITY)} are the identity of a row: NVML index, UUID, and MIG instance, which is empty for a
 whole GPU. Join on them and `instance`; model and driver are on `{catalog.PREFIX}gpu_info` alone.""",
         f"""Efficiency is useful over measured seconds:
@@ -332,12 +334,35 @@ In commands, GPU is the index of the GPU and PID a process that owns it; `gpuwhy
         "## Thresholds",
         "What the rules compare with. Activities are densities, shares of the time in which the GPU was busy, unless said.",
         _table(_THRESHOLD, thresholds()),
+        "## Evidence",
+        """The signals that evidence names. Where one is exported, [metrics](metrics.md) has its series; those of the process
+tree are of the GPU's processes, their descendants and the rest of their job's cgroup.""",
+        _table(_SIGNAL, (*signals.SIGNALS.values(), *DERIVED)),
         "## Cards",
         """What each card can really reach, and what it draws and clocks: the first row that matches the model's name.
 Peaks are shares of full activity, clocks shares of the maximum SM clock, power is a share of the default limit.
 `cards.overrides` in the [configuration](configuration.md) replaces single numbers.""",
         _table(_CARD, (*cards.CARDS, cards.UNKNOWN_CARD)),
     )
+
+
+DERIVED: tuple[signals.Signal, ...] = (
+    signals.Signal("clock_event_ratio:REASON", (), maximum=1.0, help="share of time in a clock-event reason"),
+    signals.Signal(
+        "pcie_receive_bytes_per_busy_second", (), help="bytes received above the idle floor, per busy second"
+    ),
+    signals.Signal(
+        "pcie_receive_bytes_per_cpu_second",
+        (),
+        help="bytes received above the idle floor, per CPU second of the owners",
+    ),
+    signals.Signal("processes", (), help="processes with a context on the GPU"),
+    signals.Signal("coverage", (), maximum=1.0, help="share of the interval for which readings speak"),
+)
+_SIGNAL: tuple[Column[signals.Signal], ...] = (
+    Column("signal", lambda row: _code(row.name)),
+    Column("is", lambda row: row.help),
+)
 
 
 def _sentence(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from gpuwhy.verdict.words import human, human_test
 
 # Okabe-Ito, as on the dashboards: told apart by colour-blind people too.
 COLOURS: Mapping[str, str] = {
@@ -21,10 +24,21 @@ COLOURS: Mapping[str, str] = {
     "unknown": "#f0e442",
 }
 BAR_CELLS = 40
+LEAST_CELLS = 5
+SHOWN_S = 0.05
+_PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")
 
 
 def print_document(document: Mapping[str, Any], console: Console) -> None:
     """Prints a ``gpuwhy-explain/1`` document."""
+    with console.capture() as captured:
+        _print_document(document, console)
+    for line in captured.get().splitlines():
+        # Tables pad every line to their width; a pasted output should not.
+        console.file.write(_PADDING.sub(r"\1", line) + "\n")
+
+
+def _print_document(document: Mapping[str, Any], console: Console) -> None:
     gpus = document["gpus"]
     plural = "" if len(gpus) == 1 else "s"
     console.print(
@@ -54,7 +68,7 @@ def _print_gpu(gpu: Mapping[str, Any], console: Console) -> None:
     if gpu["evidence"]:
         console.print(Padding(_evidence(gpu["evidence"]), (0, 0, 0, 2)))
         console.print()
-    console.print(Padding(_time(gpu), (0, 0, 0, 2)))
+    console.print(Padding(_time(gpu, console.width), (0, 0, 0, 2)))
     if gpu["next_steps"]:
         console.print()
         console.print(Text("  What to do next", style="bold"))
@@ -75,36 +89,12 @@ def _evidence(evidence: list[Mapping[str, Any]]) -> Table:
         table.add_row(
             Text(item["signal"]),
             human(item["signal"], item["value"]),
-            Text(_test(item["signal"], item["test"])),
+            Text(human_test(item["signal"], item["test"])),
         )
     return table
 
 
-def _test(signal: str, test: str) -> str:
-    operator, _, number = test.partition(" ")
-    try:
-        return f"{operator} {human(signal, float(number))}"
-    except ValueError:
-        return test
-
-
-def human(signal: str, value: float) -> str:
-    """A value with the unit that its signal's name says, short enough for a table."""
-    if signal.endswith("_hertz"):
-        return f"{value / 1e6:.0f} MHz"
-    if "bytes" in signal:
-        per = "/s" if "per" in signal else ""
-        for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-            if abs(value) >= size:
-                return f"{value / size:.3g} {unit}{per}"
-        return f"{value:.0f} B{per}"
-    for suffix, unit in (("_watts", " W"), ("_celsius", " °C"), ("_cores", " cores"), ("_seconds", " s")):
-        if signal.endswith(suffix):
-            return f"{value:.4g}{unit}"
-    return f"{value:.3g}"
-
-
-def _time(gpu: Mapping[str, Any]) -> Table:
+def _time(gpu: Mapping[str, Any], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("where the time went", no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
@@ -120,8 +110,11 @@ def _time(gpu: Mapping[str, Any]) -> Table:
         ("free", gpu["free_s"], COLOURS["idle"]),
         ("not attributed", gpu["unattributed_s"], COLOURS["unknown"]),
     ]
-    for name, seconds, colour in rows:
-        if seconds >= 0.05:
-            bar = "█" * max(1, round(BAR_CELLS * seconds / observed))
-            table.add_row(name, f"{seconds:.1f}", Text(bar, style=colour))
+    shown = [row for row in rows if row[1] >= SHOWN_S]
+    named = max((len(name) for name, *_ in shown), default=0)
+    # Indent, the two columns before it and their padding; "seconds" is the widest of its column.
+    cells = min(BAR_CELLS, width - (2 + max(named, len("where the time went")) + 2 + len("seconds") + 2 + 2))
+    for name, seconds, colour in shown:
+        bar = "█" * max(1, round(cells * seconds / observed)) if cells >= LEAST_CELLS else ""
+        table.add_row(name, f"{seconds:.1f}", Text(bar, style=colour))
     return table

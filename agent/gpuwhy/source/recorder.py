@@ -50,7 +50,11 @@ def header(
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
-    return None if value is None else value / scale
+    """``value`` in the recording's unit, whole where it is: others read these as integers."""
+    if value is None:
+        return None
+    scaled = value / scale
+    return int(scaled) if scaled == int(scaled) else scaled
 
 
 def _gpu_header(gpu: GpuFacts) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def _gpu_header(gpu: GpuFacts) -> dict[str, Any]:
         "default_power_limit_w": gpu.default_power_limit_watts,
         "max_sm_clock_mhz": _scaled(gpu.sm_clock_max_hertz, 1e6),
         "max_mem_clock_mhz": _scaled(gpu.memory_clock_max_hertz, 1e6),
-        "memory_total_bytes": gpu.memory_total_bytes,
+        "memory_total_bytes": _scaled(gpu.memory_total_bytes, 1.0),
         "pcie_gen": gpu.pcie_generation,
         "pcie_width": gpu.pcie_width,
     }

@@ -407,7 +407,7 @@ PLAYBOOK: tuple[Play, ...] = (
         HEALTHY,
         "compute",
         steps=(
-            "Nothing to fix; compare work per second and P99 with the goal, and keep them: `gpuwhy baseline save`.",
+            "Nothing to fix; compare work per second and P99 with the goal, and keep them for the next model version.",
             "If P99 misses its goal, shorten the batching window to half the goal or add GPUs: a full GPU is not success.",
             "For more speed use a lower precision where accuracy allows (TF32, bf16, FP8).",
             "For more speed try a larger batch, fused attention and `torch.compile(model)`.",
@@ -503,7 +503,7 @@ PLAYBOOK: tuple[Play, ...] = (
         steps=(
             "Watch for longer: `gpuwhy explain --seconds 60`.",
             "Ask `gpuwhy doctor` which signals are missing and how to get them.",
-            "Give the agent counters: a DCGM host engine, or Hopper and later with a recent driver.",
+            "Before Hopper the driver's NVML has no activity counters; on later cards bring the driver to 525 or newer.",
             "Give the agent the host: host pid namespace, /proc and cgroups readable.",
             "State the goal of this host, profile throughput or latency, in the configuration.",
         ),
