@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gpuwhy.render.docs import DERIVED
+from gpuwhy.sample import SIGNALS
 from gpuwhy.verdict import Verdict
 from gpuwhy.verdict.now import Now
 from gpuwhy.verdict.summary import summarise
@@ -109,6 +112,16 @@ def test_the_readme_tells_how_often_it_is_right(shown: Callable[[str, str, str],
         rows.append(f"| {name} | {good} of {len(got)} | {asked} | {bad} |")
     assert set(NAMES_OF_MODES) == set(recordings.MODES)
     shown("README.md", "accuracy", "\n".join([*rows, ""]))
+
+
+def test_evidence_can_be_looked_up() -> None:
+    """Every signal that evidence names is told of in docs/verdicts.md."""
+    known = {*SIGNALS, *(row.name.partition(":")[0] for row in DERIVED), "clock_event_ratio"}
+    for mode in recordings.MODES:
+        for gpu in judged(mode).values():
+            for item in gpu["evidence"]:
+                name = re.sub(r" of GPU \d+$|:.*$", "", item["signal"])
+                assert name in known or name.startswith("busy of"), item
 
 
 def test_a_verdict_depends_little_on_where_intervals_begin() -> None:
