@@ -18,7 +18,9 @@ GEMM = str(BUNDLED / "gemm.jsonl.gz")
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(cli.main, list(arguments), env={"COLUMNS": "80", **(env or {})}, prog_name="gpuwhy")
+    return CliRunner().invoke(
+        cli.main, list(arguments), env={"COLUMNS": "80", **(env or {})}, prog_name="gpuwhy"
+    )
 
 
 def commands() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwhy import config as configuration
+from gpuwhy import daemon
 from gpuwhy.daemon import Agent, LiveFeed, Pipeline, _deadlines
 from gpuwhy.source import (
     DriverMismatchError,
@@ -91,11 +93,18 @@ class Device:
 
 
 class Kernel:
+    hangs = False
+    junk = False
+
     def __init__(self) -> None:
         self._user = 0
         self._last = time.monotonic() - PERIOD_S
 
     def read(self, owners: Any) -> HostReading:
+        while self.hangs:
+            time.sleep(0.01)
+        if self.junk:
+            return HostReading(time.monotonic(), 1.0, {"cpu_ticks": 5}, (1, 2))  # type: ignore[arg-type]
         now = time.monotonic()
         span, self._last = now - self._last, now
         self._user += 5
@@ -115,7 +124,8 @@ class Running:
         config = configuration.load(
             {"http.listen": "127.0.0.1:0", "agent.interval_seconds": 1}, {}, None
         ).config
-        self.agent = Agent(config, lambda _, ticks: LiveFeed(device, Kernel(), ticks, period_s=PERIOD_S))
+        self.kernel = Kernel()
+        self.agent = Agent(config, lambda _, ticks: LiveFeed(device, self.kernel, ticks, period_s=PERIOD_S))
         self.error: BaseException | None = None
         self._bound: dict[str, int] = {}
         start = self.agent._http.start
@@ -131,7 +141,7 @@ class Running:
     def _run(self) -> None:
         try:
             self.agent.run()
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             self.error = error
 
     def get(self, path: str) -> tuple[int, str]:
@@ -239,6 +249,81 @@ def test_stops_soon_while_the_driver_does_not_open(device: Device, monkeypatch: 
     assert device.hung.wait(5)
     assert made.stop() < 2
     assert made.error is None
+
+
+def test_host_reader_that_hangs_is_no_evidence(running: Running) -> None:
+    """What the host said before its reader hung is not used, and that it hangs is visible."""
+    running.wait(lambda: running.value("source_up", source="host") == 1.0)
+    running.kernel.hangs = True
+    running.wait(lambda: running.value("source_up", source="host") == 0.0)
+    before = running.value("observed_seconds_total") or 0.0
+    running.wait(lambda: (running.value("observed_seconds_total") or 0.0) >= before + 2)
+    status = json.loads(running.get("/api/v1/status")[1])
+    assert status["gpus"][0]["verdict"] == "healthy"
+    running.kernel.hangs = False
+    running.wait(lambda: running.value("source_up", source="host") == 1.0)
+
+
+def test_host_that_says_nonsense_costs_the_host_only(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Verdicts go on without a host whose readings cannot be used."""
+    running.wait(lambda: running.value("gpu_up") == 1.0)
+    running.kernel.junk = True
+    before = running.value("verdict_seconds_total", verdict="healthy", cause="compute") or 0.0
+    running.wait(
+        lambda: (
+            (running.value("verdict_seconds_total", verdict="healthy", cause="compute") or 0) >= before + 2
+        )
+    )
+    assert caplog.text.count("Traceback") <= 2
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), OSError("gone"), SourceError("not now")])
+def test_read_that_fails_costs_that_reading(
+    running: Running, device: Device, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A read that raises is logged once, its time is no-data, and reading goes on when it can."""
+    running.wait(lambda: running.value("gpu_up") == 1.0)
+    device.fails["read"] = error
+    running.wait(lambda: running.value("source_up", source="nvml") == 0.0)
+    running.wait(
+        lambda: (running.value("verdict_seconds_total", verdict="unknown", cause="no-data") or 0) >= 1
+    )
+    assert caplog.text.count("Traceback") == 1
+    device.fails.clear()
+    running.wait(lambda: running.value("gpu_up") == 1.0)
+
+
+def test_driver_that_does_not_open_is_visible(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the driver initialises for ever there is a series to alert on, and it recovers."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(daemon, "OPEN_S", 0.2)
+    device.free.clear()
+    made = Running(device)
+    made.thread.start()
+    try:
+        made.wait(lambda: made.value("source_up", source="nvml") == 0.0)
+        assert made.get("/-/ready")[0] == 503
+        device.free.set()
+        made.wait(lambda: made.value("source_up", source="nvml") == 1.0)
+        made.wait(lambda: made.value("gpu_up") == 1.0)
+    finally:
+        device.free.set()
+        made.stop()
+
+
+def test_a_replay_waits_for_the_stages() -> None:
+    """However fast, a replay is only so far ahead of what was taken."""
+    from gpuwhy.daemon import READY_TICKS, ReplayFeed
+    from gpuwhy.source.replay import BUNDLED, ReplaySource
+
+    ticks: Any = queue.SimpleQueue()
+    feed = ReplayFeed(ReplaySource([BUNDLED / "gemm.jsonl.gz"], speed=1000, loop=True), ticks)
+    feed.start(lambda: False)
+    time.sleep(0.5)
+    assert READY_TICKS <= ticks.qsize() <= READY_TICKS + 1
+    feed.stop()
 
 
 def test_lost_gpu_stays_visible(running: Running, device: Device) -> None:

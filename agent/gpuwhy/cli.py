@@ -32,10 +32,23 @@ Tab completion: eval "$(_GPUWHY_COMPLETE=bash_source gpuwhy)"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Seconds(click.FloatRange):
+    """A range that NaN is not in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number != number:  # noqa: PLR0124  NaN
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return number
+
+
 class Group(click.Group):
     """Turns what the product raises into one line on stderr and the documented exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a locale without the bar's block prints "?"
         try:
             return super().invoke(ctx)
         except configuration.ConfigError as error:
@@ -49,6 +62,16 @@ class Group(click.Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(FAILED)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else "output: "
+            _fail(
+                f"{where}{error.strerror}; check the path, its permissions and the room on its disk", FAILED
+            )
+
+
+def _width() -> int | None:
+    """The terminal's own width; 80 columns for files and pipes."""
+    return None if sys.stdout is not None and sys.stdout.isatty() else 80
 
 
 def _fail(message: str, code: int) -> None:
@@ -156,7 +179,7 @@ def run(config_path: Path | None, **flags: Any) -> None:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(5, 3600),
+    type=Seconds(5, 3600),
     default=15.0,
     show_default=True,
     help="how long to watch this host",
@@ -201,7 +224,7 @@ def explain(replay: Path | None, seconds: float, form: str, config_path: Path | 
 
     from gpuwhy.report.terminal import print_document  # noqa: PLC0415
 
-    print_document(document, Console(highlight=False, width=None if sys.stdout.isatty() else 80))
+    print_document(document, Console(highlight=False, width=_width()))
 
 
 @contextmanager
@@ -225,14 +248,12 @@ def _progress(what: str, seconds: float) -> Iterator[Callable[[float], None]]:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 24 * 3600),
+    type=Seconds(1, 24 * 3600),
     default=60.0,
     show_default=True,
     help="how long to record",
 )
-@click.option(
-    "--period", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="seconds between rows"
-)
+@click.option("--period", type=Seconds(0.1, 60), default=1.0, show_default=True, help="seconds between rows")
 @click.option("--workload", default="", help="what ran, as a word for those who read it")
 @_options("agent.source")
 def record(
@@ -254,6 +275,8 @@ def record(
         finally:
             if not recorder.rows:
                 file.unlink(missing_ok=True)
+    if not recorder.rows:
+        raise SourceError("nothing was recorded; try a longer --seconds")
     click.echo(f"{file}: {recorder.rows} rows; see it with  gpuwhy explain --replay {file}", err=True)
 
 
@@ -282,9 +305,7 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     else:
         from rich.console import Console  # noqa: PLC0415
 
-        examination.print_findings(
-            findings, Console(highlight=False, width=None if sys.stdout.isatty() else 80)
-        )
+        examination.print_findings(findings, Console(highlight=False, width=_width()))
     sys.exit(DONE if findings.complete else FAILED)
 
 

@@ -30,7 +30,14 @@ from gpuwhy.exporter.ledger import HostIncrements, Ledger
 from gpuwhy.exporter.snapshot import Health
 from gpuwhy.interval import IntervalBuilder
 from gpuwhy.sample import Normaliser
-from gpuwhy.source import GpuReading, HostReading, Reading, SourceError
+from gpuwhy.source import (
+    DriverMismatchError,
+    GpuReading,
+    HostReading,
+    NoGpuError,
+    Reading,
+    SourceError,
+)
 from gpuwhy.source.recorder import Recorder
 from gpuwhy.source.replay import ReplaySource, load, paths
 from gpuwhy.verdict import Verdict, judge
@@ -43,6 +50,9 @@ log = logging.getLogger("gpuwhy")
 
 STATUS_WINDOW_S = 300.0
 TICK_S = 1.0
+FRESH_PERIODS = 2
+SAY_EVERY_S = 60.0
+READY_TICKS = 64  # that a replay may be ahead of the stages
 OPEN_FILES = 4096
 OPEN_S = 10.0  # some drivers take seconds to initialise
 FIRST_READING_S = 30.0
@@ -76,12 +86,21 @@ class Pipeline:
         self._pressure: dict[str, float] = {}
         self._host: HostReading | None = None
         self._learner = Learner()
+        self._owners: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._troubles = _Troubles()
 
     def feed(self, reading: Reading) -> list[Judged]:
         """The intervals that this reading completes, oldest first."""
-        samples = attribute(self.normaliser.samples(reading))
         if reading.host is not None:
-            self.note_host(reading.host)
+            try:
+                self.note_host(reading.host)
+            except Exception:
+                self._troubles.say("what the host said could not be used; please report it")
+                reading = replace(reading, host=None)
+        samples = attribute(self.normaliser.samples(reading), self._owners)
+        for gpu in reading.gpus:
+            if gpu.owners is not None:
+                self._owners[gpu.facts.key] = gpu.owners
         return self._judged(self._builder.add(reading, samples))
 
     def note_host(self, reading: HostReading) -> None:
@@ -188,6 +207,7 @@ class Feed(Protocol):
 
     name: str
     period_s: float
+    open: bool  # whether there is something to read
 
     def start(self, stopping: Callable[[], bool]) -> None:
         """Begins; ``stopping`` says when to give up waiting. Raises SourceError if there is nothing to read."""
@@ -199,12 +219,28 @@ class Feed(Protocol):
         """Ends the threads, without waiting for one that hangs in a driver call."""
 
 
+class _Troubles:
+    """Logs an exception with its traceback the first time, and then once a minute with the number of them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._said_s = -math.inf
+
+    def say(self, message: str, *arguments: object) -> None:
+        """Called while the exception is handled."""
+        self._count += 1
+        if time.monotonic() - self._said_s >= SAY_EVERY_S:
+            self._said_s = time.monotonic()
+            log.exception(f"{message} (%d so far)", *arguments, self._count)  # noqa: G004, LOG004  callers handle one
+
+
 class ReplayFeed:
     """Plays recordings in real time."""
 
     def __init__(self, source: ReplaySource, ticks: Ticks) -> None:
         self.name = "replay"
         self.period_s = source.period_s
+        self.open = True
         self._source = source
         self._ticks = ticks
         self._stop = threading.Event()
@@ -227,7 +263,9 @@ class ReplayFeed:
                 if self._stop.wait(max(0.0, start + due_s - time.monotonic())):
                     break
                 self._ticks.put(Tick(replace(reading, unix_s=time.time())))
-        except Exception as failure:  # noqa: BLE001  whatever it was, the main thread says it and ends
+                while self._ticks.qsize() > READY_TICKS and not self._stop.wait(0.01):
+                    pass  # faster than the stages: the replay waits, memory does not grow
+        except Exception as failure:
             error = failure
         self._ticks.put(End(error))
 
@@ -243,12 +281,15 @@ class LiveFeed:
     ) -> None:
         self.name = device.name
         self.period_s = period_s
+        self.open = False
         self._device = device
         self._host = host
         self._ticks = ticks
         self._stop = threading.Event()
         self._opened = threading.Event()
         self._refusal: Exception | None = None
+        self._troubles = _Troubles()
+        self._host_troubles = _Troubles()
         self._newest: HostReading | None = None
         self._owners: frozenset[int] = frozenset()
         self._threads = [
@@ -265,10 +306,14 @@ class LiveFeed:
                 break
         if self._refusal is not None:
             raise self._refusal
+        self.open = self._opened.is_set()
         self._threads[1].start()
 
     def host(self) -> HostReading | None:
-        return self._newest
+        newest = self._newest
+        # What a reader that hangs said last is no evidence of now.
+        fresh = newest is not None and time.monotonic() - newest.end_s <= FRESH_PERIODS * self.period_s
+        return newest if fresh else None
 
     def stop(self) -> None:
         self._stop.set()
@@ -282,7 +327,7 @@ class LiveFeed:
         _name_thread()
         try:
             self._device.start()
-        except Exception as failure:  # noqa: BLE001  the caller of start() decides what it means
+        except Exception as failure:
             self._refusal = failure
             self._ticks.put(End(failure))
             return
@@ -293,14 +338,18 @@ class LiveFeed:
             try:
                 for missed in _deadlines(self.period_s, self._stop):
                     began = time.monotonic()
-                    reading = self._device.read()
-                    self._owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
-                    self._ticks.put(
-                        Tick(replace(reading, host=self._newest), time.monotonic() - began, missed)
-                    )
+                    try:
+                        reading = replace(self._device.read(), host=self.host())
+                        self._owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
+                    except (DriverMismatchError, NoGpuError):
+                        raise
+                    except Exception:
+                        self._troubles.say("%s could not be read; that costs this reading", self.name)
+                        continue
+                    self._ticks.put(Tick(reading, time.monotonic() - began, missed))
             finally:
                 self._device.close()
-        except Exception as failure:  # noqa: BLE001  the main thread decides what it means
+        except Exception as failure:
             error = failure
         self._ticks.put(End(error))
 
@@ -311,7 +360,7 @@ class LiveFeed:
                 self._newest = self._host.read(self._owners)
             except Exception:
                 self._newest = None
-                log.exception("the host could not be read; please report it")
+                self._host_troubles.say("the host could not be read; please report it")
 
 
 def _name_thread() -> None:
@@ -450,6 +499,7 @@ class Agent:
         self._recent: dict[tuple[str, str], deque[Verdict]] = {}
         self._health = _HealthState()
         self._status_lock = threading.Lock()
+        self._troubles = _Troubles()
         self._exposition = Exposition()
         self._http = HttpServer(config.http.address, self._exposition, self.status)
         self._feed = (feed or make_feed)(config, self._ticks)
@@ -463,10 +513,12 @@ class Agent:
             ListenError: the address cannot be listened on.
 
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._on_signal)
         self._feed.start(lambda: bool(self._stopped_by))
-        self._health.source_up[self._feed.name] = True
+        self._health.source_up[self._feed.name] = self._feed.open
+        self._publish()
         try:
             self._serve()
         finally:
@@ -529,12 +581,15 @@ class Agent:
                 now - self._last_tick_s,
             )
             self._health.source_up[self._feed.name] = False
+            self._publish()
         host = self._feed.host()
-        if self._config.agent.replay_paths or host is None:
+        if self._config.agent.replay_paths:
             return
+        self._note_host(answers=host is not None)
         closed: list[Judged] = []
         for stages in self._pipelines.values():
-            stages.note_host(host)
+            if host is not None:
+                stages.note_host(host)
             closed += stages.advance(now, time.time(), self._feed.period_s)
         for judged in closed:
             for verdict in judged.verdicts:
@@ -550,6 +605,7 @@ class Agent:
         if not self._health.source_up.get(self._feed.name):
             log.info("%s answers again", self._feed.name)
             self._health.source_up[self._feed.name] = True
+        self._note_host(answers=reading.host is not None)
         try:
             stages = self._pipelines.setdefault(reading.origin, pipeline(self._config))
             judged = stages.feed(reading)
@@ -557,15 +613,23 @@ class Agent:
             for interval in judged:
                 self._credit(interval)
         except Exception:
-            log.exception("a reading was lost to an error in gpuwhy; please report it")
-            self._pipelines.pop(reading.origin, None)
-            self._rejected.pop(reading.origin, None)
+            # The stages go on with the next reading: this one's time becomes a gap.
+            self._troubles.say("a reading was lost to an error in gpuwhy; please report it")
             return
         if judged or self._unseen:
             # A new GPU's counters must be scraped at 0 before they count, or their first gain is lost.
             self._publish()
             self._unseen = False
         self._ledger.tick(tick.duration_s + time.monotonic() - self._last_tick_s, tick.missed)
+
+    def _note_host(self, *, answers: bool) -> None:
+        """Keeps whether the host is read; a replay's host is part of the replay."""
+        if self._config.agent.replay_paths or self._health.source_up.get("host") is answers:
+            return
+        if not answers and "host" in self._health.source_up:
+            log.error("the host has not been read of late: verdicts are judged without it")
+        if answers or self._health.source_up:
+            self._health.source_up["host"] = answers
 
     def _note(self, reading: Reading, stages: Pipeline) -> None:
         present = {gpu.facts.key for gpu in reading.gpus}
@@ -577,7 +641,10 @@ class Agent:
                 self._health.gpu_up.pop(key, None)
                 with self._status_lock:
                     self._recent.pop(key, None)
-            self._gpus_of[reading.origin] = present
+            self._gpus_of[reading.origin] = set(present)
+        for key in self._gpus_of.setdefault(reading.origin, set(present)) - present:
+            self._health.gpu_up[key] = False
+        self._gpus_of[reading.origin] |= present
         for gpu in reading.gpus:
             if gpu.facts.key not in self._health.gpu_up:
                 self._ledger.add_gpu(gpu.facts)

@@ -65,7 +65,7 @@ def lost(judged: Verdict) -> dict[str, float]:
         (stalled(), "pseudo-peak/latency-bound"),
         (starved(), "starving/host-serial"),
         (idle_held(), "idle/held"),
-        (idle_held(owners=()), "idle/free"),
+        (idle_held(owners=(), power_watts=81.0), "idle/free"),
         (frozen(), "unknown/telemetry-fault"),
         (whole(graphics=0.98, sm=0.9, tensor=0.28), "unknown/mixed"),
         (gemm(reasons={"sw-thermal": 1.0}, sm_clock_hertz=0.5 * MAX), "throttled/sw-thermal"),
@@ -150,7 +150,11 @@ def test_every_limit_is_tested() -> None:
         ("no host", gemm(**dict.fromkeys(HOT_HOST)), 0.70),
         ("no host, for a verdict on the host", starved(**dict.fromkeys(HOT_HOST)), 0.45),
         ("no host, for a verdict on the host", idle_held(**dict.fromkeys(HOT_HOST)), 0.45),
-        ("no host, but nobody to ask", idle_held(**dict.fromkeys(HOT_HOST), owners=()), 0.95),
+        (
+            "no host, but nobody to ask",
+            idle_held(**dict.fromkeys(HOT_HOST), owners=(), power_watts=81.0),
+            0.95,
+        ),
         ("no SM activity", gemm(sm=None), 0.70),
         ("no FP64 pipe", gemm(fp64=None), 0.70),
         ("no FP32 pipe", gemm(fp32=None), 0.70),
@@ -357,7 +361,7 @@ TIMES = {
         idle_held(graphics=0.04, tensor=0.0093, process_tree_hottest_thread_cores=0.2),
         {"useful": 0.05, "idle/no-demand": 4.95},
     ),
-    "free": (idle_held(owners=()), {"free": 5.0}),
+    "free": (idle_held(owners=(), power_watts=81.0), {"free": 5.0}),
     # Clock 0.365 of the maximum where a full load holds 0.73: half the speed, half of the use is lost.
     "throttled, full load": (
         gemm(graphics=1.0, tensor=0.744, dram=0.184, reasons={"hw-thermal": 1.0}, sm_clock_hertz=0.365 * MAX),

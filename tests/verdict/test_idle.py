@@ -122,6 +122,25 @@ def test_a_thread_that_spins_for_the_gpu_is_no_work() -> None:
     assert verdict(working).key == ("starving", "host-serial")
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"power_watts": 126.0},
+        {"power_watts": 81.0, "memory_used_bytes": 65e9},
+        {"power_watts": 81.0, "pcie_receive_bytes_per_second": 58e6},
+    ],
+)
+def test_an_empty_process_list_is_not_believed_alone(seen: dict[str, float]) -> None:
+    """In a container the list may be empty while power, memory or the bus show that somebody is there."""
+    empty = interval(**NO_WORK, graphics=0.0, sm=0.0, owners=(), **seen)
+    assert verdict(empty).key != ("idle", "free")
+    assert verdict(empty).confidence < 0.5
+    assert not verdict(empty).time.free
+    free = interval(**NO_WORK, graphics=0.0, sm=0.0, owners=(), power_watts=81.0, memory_used_bytes=0.6e9)
+    assert verdict(free).key == ("idle", "free")
+    assert verdict(free).confidence >= 0.9
+
+
 def test_what_crosses_the_bus_is_for_somebody() -> None:
     """A GPU that runs next to nothing but is sent data is not parked."""
     fed = still(pcie_receive_bytes_per_second=60e6)

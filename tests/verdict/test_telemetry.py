@@ -16,6 +16,13 @@ ALL_ZERO = dict.fromkeys(("graphics", "sm", "dram", *PIPES), 0.0)
 frozen = partial(interval, **ALL_ZERO)
 CONTEXT_WATTS = 0.18 * 700.0
 FAULT = ("unknown", "telemetry-fault")
+# Counters that stand at what a GEMM shows, on a GPU that does nothing.
+stuck = partial(
+    interval,
+    **{**ALL_ZERO, "graphics": 0.98, "sm": 0.94, "tensor": 0.91},
+    gpu_util_ratio=0.0,
+    power_watts=120.0,
+)
 
 
 def span(share: float | None) -> float | None:
@@ -38,6 +45,9 @@ EDGES = [
         under=None,
         missing=FAULT,
     ),
+    Edge("WORKING", lambda v: stuck(tensor=v), over=FAULT, under=None, missing=None),
+    Edge("NO_UTIL", lambda v: stuck(gpu_util_ratio=v), over=None, under=FAULT, missing=None),
+    Edge("NO_POWER", lambda v: stuck(power_watts=span(v)), over=None, under=FAULT, missing=None),
 ]
 
 
@@ -50,6 +60,15 @@ def test_limits(edge: Edge) -> None:
 def test_every_limit_is_tested() -> None:
     """A limit that is added to the rule needs its row above."""
     assert {edge.limit for edge in EDGES} == limits(telemetry)
+
+
+def test_counters_stuck_at_work_are_a_fault() -> None:
+    """Counters that say GEMM on the power of an idle context say nothing of the workload."""
+    found = telemetry.judge(case(stuck()))
+    assert key(found) == FAULT
+    assert found is not None
+    assert found.reason
+    assert readings(found) == {"tensor_active_ratio": 0.91, "gpu_util_ratio": 0.0, "power_watts": 120.0}
 
 
 def test_frozen_counters_are_a_fault() -> None:

@@ -107,7 +107,21 @@ EDGES = [
     ),
     Edge(
         "DEEP_LIMIT",
-        lambda v: capped(sm_clock_hertz=MAX, gpu=h200(limit=times(v, 700.0))),
+        lambda v: capped(sm_clock_hertz=MAX, power_watts=700.0, gpu=h200(limit=times(v, 700.0))),
+        over=None,
+        under="power-cap",
+        missing=None,
+    ),
+    Edge(
+        "AT_LIMIT",
+        lambda v: capped(sm_clock_hertz=MAX, power_watts=times(v, 350.0), gpu=h200(limit=350.0)),
+        over="power-cap",
+        under=None,
+        missing=None,
+    ),
+    Edge(
+        "HELD_CLOCK",
+        lambda v: capped(sm_clock_hertz=times(v, MAX), power_watts=200.0, gpu=h200(limit=350.0)),
         over=None,
         under="power-cap",
         missing=None,
@@ -367,7 +381,7 @@ def test_a_default_limit_that_was_not_read_is_not_taken_from_the_table() -> None
 def test_a_deep_limit_shows_where_the_clock_does_not() -> None:
     """At 500 of 1400 W nothing runs at full speed, whatever clock is reported; that is no proof either."""
     gpu = facts("NVIDIA GB300", limit=500, default=1400, sm_clock=2.07e9)
-    found = judge(capped(gpu=gpu, sm_clock_hertz=2.07e9))
+    found = judge(capped(gpu=gpu, sm_clock_hertz=2.07e9, power_watts=498.0))
     assert key(found) == ("throttled", "power-cap")
     assert found is not None
     assert found.ceiling <= 0.6

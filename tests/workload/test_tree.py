@@ -263,6 +263,18 @@ def test_affinity_bounds_the_tree(pinned: tuple[float | None, ...], allowed: flo
     assert seen.values["process_tree_cpu_ratio"] == pytest.approx(len(pids) / allowed)
 
 
+def test_owner_of_a_lost_gpu_does_not_work_for_the_others() -> None:
+    """A rank whose GPU is lost still cuts the tree of the rank that it descends from."""
+    processes = [process(10, cores=0.2), process(11, 10, cores=1.0)]
+    look = host(processes, cpus=16)
+    here = sample("GPU-a", (10,), look)
+    (alone,) = attribute([here])
+    (cut,) = attribute([here], {("GPU-b", ""): (11,)})
+    assert alone.values["process_tree_busiest_worker_cores"] == 1.0
+    assert "process_tree_busiest_worker_cores" not in cut.values
+    assert cut.values["process_tree_cpu_cores"] == pytest.approx(0.2)
+
+
 def test_quota_that_two_owners_share_counts_once() -> None:
     """Two owners in one cgroup share its quota."""
     everyone = [process(10, 1, 1.0, cgroup=JOB), process(20, 1, 1.0, cgroup=JOB)]

@@ -44,6 +44,11 @@ class Card:
     source: str = PRIOR
 
     @property
+    def measured(self) -> bool:
+        """Whether its numbers were measured, not assumed."""
+        return self.source == MEASURED_H200
+
+    @property
     def context_watts(self) -> float:
         return self.context_ratio * self.default_power_watts
 

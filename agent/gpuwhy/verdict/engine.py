@@ -196,7 +196,7 @@ def _gap_part(case: Case) -> Finding | None:
         return None
     if case.owners is not None and not case.owners:
         # Busy with no process in the list: somebody is hidden from us and cannot be asked.
-        return idle.free(case) or starving.undetermined(case)
+        return idle.free(case) or idle.judge(case) or starving.undetermined(case)
     polling = idle.polls(case)
     if polling is not None:
         return polling

@@ -17,9 +17,20 @@ BUSY_WORKER_CORES = 0.5
 Children = dict[int, list[int]]  # pid -> pids
 
 
-def attribute(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples of one host's reading with what their process trees did added to ``values``."""
+def attribute(
+    samples: Sequence[Sample], known: Mapping[tuple[str, str], Iterable[int]] | None = None
+) -> list[Sample]:
+    """The samples of one host's reading with what their process trees did added to ``values``.
+
+    ``known`` are the owners of GPUs as last read: one that is lost does not hand its owner's work
+    to the others.
+    """
     owned: dict[int, set[tuple[str, str]]] = {}
+    read = {sample.gpu.key for sample in samples if sample.owners is not None}
+    for key, pids in (known or {}).items():
+        if key not in read:
+            for pid in pids:
+                owned.setdefault(pid, set()).add(key)
     for sample in samples:
         for pid in sample.owners or ():
             owned.setdefault(pid, set()).add(sample.gpu.key)

@@ -21,6 +21,7 @@ POLLING = Limit(0.25, "a loop around a system call: share of system time; work i
 UNSEEN_BUSY = Limit(0.05, "more than what a process leaves behind")
 UNSEEN_CPU = Limit(0.01, "cores: nobody launches kernels for a twentieth of the time with less")
 FREE_MEMORY = 1.5e9  # bytes: driver and firmware hold up to 0.6 GB of a large card, a CUDA context adds 0.5
+SOME_MEMORY = 1e9  # bytes
 FREE_POWER = 0.85  # H200: 81 W without a context, 120-128 W with one
 TRAFFIC = 1e6  # bytes per second above the bus's idle floor
 GUESS_CEILING = 0.45  # what would have shown another verdict was not read
@@ -32,7 +33,7 @@ def free(case: Case) -> Finding | None:
         return None
     signal, busy = (case.low_signal, case.busy_low) if case.profiled else (case.high_signal, case.busy_high)
     quiet = below(signal, busy, FREE)
-    if not quiet:
+    if not quiet or moves(case) or _is_held(case):
         return None
     return Finding(IDLE, "free", margin(quiet), (*evidence(quiet), Evidence("processes", 0.0, "== 0")))
 
@@ -138,6 +139,14 @@ def _works_unseen(case: Case) -> bool:
     """Whether the GPU does more than the tree can have asked for: an MPS server sleeps while its clients launch."""
     cpu = case.mean("process_tree_cpu_cores")
     return bool(at_least(case.low_signal, case.busy_low, UNSEEN_BUSY) and below("cpu", cpu, UNSEEN_CPU))
+
+
+def _is_held(case: Case) -> bool:
+    """Whether memory or power contradict an empty process list, as in a container that sees no pids."""
+    power, memory = case.mean("power_watts"), case.mean("memory_used_bytes") or 0.0
+    drawn = power is not None and case.card.known and power >= FREE_POWER * case.card.context_watts
+    # Where the context's power is a prior only, some memory must agree with it.
+    return memory >= FREE_MEMORY or bool(drawn and (case.card.measured or memory >= SOME_MEMORY))
 
 
 def _looks_free(case: Case) -> bool:

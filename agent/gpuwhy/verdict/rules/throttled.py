@@ -27,6 +27,8 @@ LOW_LIMIT_CLOCK = Limit(1.10, "times the card's clock at full load (0.80 of the 
 DEEP_LIMIT = Limit(0.60, "no data-centre card keeps its speed on 60 % of its default limit")
 LOCK_SHARE = Limit(0.50, "an application clock is set for long or not at all")
 FULL_LOAD = Limit(0.35, "as for healthy: compute that lets a card run into its power limit")
+HELD_CLOCK = Limit(0.95, "a clock nearer to the maximum is not held")
+AT_LIMIT = Limit(0.90, "of the power limit: under it a card has power to spare")
 UNREPORTED_CLOCK = Limit(0.90, "times the expected clock: 10 % below it with no reason given")
 BOUND_CLOCK = Limit(
     0.65, "of the maximum: memory-bound work keeps its speed down to this SM clock (decode under a cap)"
@@ -119,9 +121,17 @@ def _power_cap(case: Case) -> Finding | None:
     if lowered and near:
         return _found(case, "power-cap", share, lowered, near, ceiling=ceiling)
     deep = _limit(case, DEEP_LIMIT)
-    if deep and not bound:
+    held = _clock(case, HELD_CLOCK) or _at_limit(case)
+    if deep and held and not bound:
         return _found(case, "power-cap", share, deep, ceiling=min(ceiling, DEEP_CEILING))
     return None
+
+
+def _at_limit(case: Case) -> bool:
+    """Whether the card draws what it may: a cap that nothing reaches holds nothing."""
+    power = None if case.power_signal is None else case.mean(case.power_signal)
+    limit = case.mean("power_limit_watts")
+    return power is not None and bool(limit) and power >= AT_LIMIT.value * (limit or 0.0)
 
 
 def _limit(case: Case, limit: Limit) -> Check:
