@@ -85,33 +85,36 @@ class Pipeline:
         self._cpu: dict[str, float] = {}
         self._pressure: dict[str, float] = {}
         self._host: HostReading | None = None
+        self._host_used = False
         self._learner = Learner()
         self._owners: dict[tuple[str, str], tuple[int, ...]] = {}
         self._troubles = _Troubles()
 
     def feed(self, reading: Reading) -> list[Judged]:
         """The intervals that this reading completes, oldest first."""
-        if reading.host is not None:
-            try:
-                self.note_host(reading.host)
-            except Exception:
-                self._troubles.say("what the host said could not be used; please report it")
-                reading = replace(reading, host=None)
+        if reading.host is not None and not self.note_host(reading.host):
+            reading = replace(reading, host=None)
         samples = attribute(self.normaliser.samples(reading), self._owners)
         for gpu in reading.gpus:
             if gpu.owners is not None:
                 self._owners[gpu.facts.key] = gpu.owners
         return self._judged(self._builder.add(reading, samples))
 
-    def note_host(self, reading: HostReading) -> None:
-        """Counts what the host's counters gained, once for each reading."""
+    def note_host(self, reading: HostReading) -> bool:
+        """Counts what the host's counters gained, once for each reading; whether it could be used."""
         if reading is self._host:
-            return
-        self._host = reading
-        host = self.normaliser.host(reading)
-        for total, gains in ((self._cpu, host.cpu_seconds), (self._pressure, host.pressure_seconds)):
-            for name, seconds in gains.items():
-                total[name] = total.get(name, 0.0) + seconds
+            return self._host_used
+        self._host, self._host_used = reading, False
+        try:
+            host = self.normaliser.host(reading)
+            for total, gains in ((self._cpu, host.cpu_seconds), (self._pressure, host.pressure_seconds)):
+                for name, seconds in gains.items():
+                    total[name] = total.get(name, 0.0) + seconds
+        except Exception:
+            self._troubles.say("what the host said could not be used; please report it")
+            return False
+        self._host_used = True
+        return True
 
     def advance(self, now_s: float, unix_s: float, period_s: float) -> list[Judged]:
         """Closes intervals that have ended with no reading: that time is ``unknown/no-data``."""
