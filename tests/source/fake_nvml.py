@@ -72,6 +72,18 @@ def _address(handle: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
+def _filled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with what was read less often than once a row carried on: a driver has it all the time."""
+    known: dict[str, Any] = dict.fromkeys(COUNTERS, 0)
+    for row in reversed(rows):
+        known |= row
+    filled = []
+    for row in rows:
+        known |= row
+        filled.append(dict(known))
+    return filled
+
+
 class FakeGpu:
     """One GPU that lives through a recording's rows, over and over."""
 
@@ -81,7 +93,7 @@ class FakeGpu:
         self.header = header["gpus"][gpu]
         self.driver = header["driver"]
         self.uuid = uuid or self.header["uuid"]
-        self.rows = [row["gpus"][gpu] for row in rows]
+        self.rows = _filled([row["gpus"][gpu] for row in rows])
         self.times = [row["mono"] - rows[0]["mono"] for row in rows]
         self.length = self.times[-1] + header["period_s"]
         self.changed: dict[str, Any] = {}
