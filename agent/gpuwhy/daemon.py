@@ -516,9 +516,10 @@ class Agent:
             ListenError: the address cannot be listened on.
 
         """
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            signal.signal(signal.SIGHUP, self._on_signal)
         self._feed.start(lambda: bool(self._stopped_by))
         self._health.source_up[self._feed.name] = self._feed.open
         self._publish()
