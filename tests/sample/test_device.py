@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuwhy.catalog import CLOCK_REASONS
 from gpuwhy.sample.signals import CLOCK_EVENT_BITS, CLOCK_EVENT_REASONS, DEVICE, SIGNALS
 from gpuwhy.source import GpuFacts, GpuReading, Part, Reading
 
@@ -242,6 +243,7 @@ def test_mask_that_cannot_be(feed, mask: float) -> None:
 
 def test_reasons_are_the_closed_vocabulary() -> None:
     """The reasons are those of the documentation, each bit once."""
+    assert set(CLOCK_EVENT_REASONS) == set(CLOCK_REASONS)
     assert set(CLOCK_EVENT_REASONS) == {
         "sw-power-cap",
         "hw-slowdown",

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping
 from typing import Any
 
+from gpuwhy.catalog import HOST_CPU_MODES, PRESSURE_RESOURCES
 from gpuwhy.sample.sample import CgroupSample, HostSample, ProcessSample, Sample
 from gpuwhy.sample.signals import (
     CLOCK_EVENT_BITS,
     CLOCK_EVENT_COUNTERS,
     DEVICE,
-    HOST_CPU_MODES,
-    PRESSURE_RESOURCES,
     SIGNALS,
     Signal,
 )

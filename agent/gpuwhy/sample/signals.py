@@ -111,9 +111,6 @@ CLOCK_EVENT_BITS: tuple[tuple[str, int], ...] = (
 )
 CLOCK_EVENT_REASONS: tuple[str, ...] = (*(name for name, _ in CLOCK_EVENT_BITS), "other")
 
-HOST_CPU_MODES: tuple[str, ...] = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-PRESSURE_RESOURCES: tuple[str, ...] = ("cpu", "io", "memory")
-
 HOST: tuple[Signal, ...] = (
     Signal("host_cpu_busy_ratio", (), maximum=1.0, help="host CPUs not idle and not waiting for I/O"),
     Signal("host_iowait_cores", (), help="host CPUs idle with I/O outstanding"),
