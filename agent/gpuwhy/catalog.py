@@ -339,6 +339,15 @@ SERIES: tuple[Series, ...] = (
         "agent",
     ),
     Series(
+        f"{PREFIX}source_yielding",
+        "gauge",
+        "",
+        "1 while the source's profiling is paused or taken by another tool, and other sources stand in.",
+        ("source",),
+        "health",
+        "agent",
+    ),
+    Series(
         f"{PREFIX}source_degraded",
         "gauge",
         "",

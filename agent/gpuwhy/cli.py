@@ -298,8 +298,9 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     """
     from gpuwhy.report import doctor as examination  # noqa: PLC0415
 
+    config = _load(config_path, flags).config
     with _progress("examining", examination.SECONDS) as progress:
-        findings = examination.examine(_load(config_path, flags).config, progress)
+        findings = examination.examine(config, daemon.make_ladder(config), progress)
     if form == "json":
         click.echo(json.dumps(examination.as_json(findings), indent=2))
     else:

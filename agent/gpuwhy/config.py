@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -56,9 +57,28 @@ def _option(
     )
 
 
+LIVE_SOURCES = ("auto", "dcgm", "dcgm-embedded", "nvml", "dcgm-exporter")
+
+
 def _check_source(text: str) -> None:
     kind, _, paths = text.partition(":")
-    if text not in {"auto", "nvml"} and not (kind == "replay" and all(paths.split(","))):
+    if text not in LIVE_SOURCES and not (kind == "replay" and all(paths.split(","))):
+        raise ValueError(text)
+
+
+def _check_dcgm_address(text: str) -> None:
+    if text and not text.startswith("/") and not all(_address(text)):
+        raise ValueError(text)
+
+
+def _check_folder(text: str) -> None:
+    if text and not text.startswith("/"):
+        raise ValueError(text)
+
+
+def _check_url(text: str) -> None:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or parts.username:
         raise ValueError(text)
 
 
@@ -73,10 +93,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     source: Annotated[
         str,
         _option(
-            "where device readings come from: the best source of this host, NVML alone, or recordings "
-            "(`replay:bundled` plays those that are installed with gpuwhy)",
+            "where device readings come from: `auto`, the best source of this host for each GPU and signal; one "
+            "source and no other (`dcgm-embedded` starts an engine inside gpuwhy: only where no other runs); or "
+            "recordings (`replay:bundled` plays those that are installed with gpuwhy)",
             flag="--source",
-            expected="auto, nvml, replay:PATH[,PATH...] or replay:bundled",
+            expected="auto, dcgm, dcgm-embedded, nvml, dcgm-exporter, replay:PATH[,PATH...] or replay:bundled",
             check=_check_source,
         ),
     ] = "auto"
@@ -101,6 +122,38 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         _option("how many times faster than recorded a replay runs", flag="--speed", ge=0.1, le=1000),
     ] = 1.0
     replay_loop: Annotated[bool, _option("whether a replay starts again at its end", flag="--loop")] = False
+    dcgm_address: Annotated[
+        str,
+        _option(
+            "where the DCGM host engine listens; empty: 127.0.0.1:5555, else the socket /tmp/nv-hostengine",
+            expected="HOST:PORT, [IPV6]:PORT, or the path of a unix socket",
+            check=_check_dcgm_address,
+        ),
+    ] = ""
+    dcgm_bindings: Annotated[
+        str,
+        _option(
+            "folder of DCGM's own Python bindings (`pydcgm`); empty: where DCGM 4 or 3 installs them",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    dcgm_library: Annotated[
+        str,
+        _option(
+            "folder of `libdcgm.so`, of the same package as the bindings; empty: where they look for it",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    exporter_url: Annotated[
+        str,
+        _option(
+            "metrics of a dcgm-exporter on this host, asked where no better source gives activity",
+            expected="http://HOST:PORT/PATH or https://...",
+            check=_check_url,
+        ),
+    ] = "http://127.0.0.1:9400/metrics"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         _option("least severe message that is logged", flag="--log-level"),

@@ -30,14 +30,9 @@ from gpuwhy.exporter.ledger import HostIncrements, Ledger
 from gpuwhy.exporter.snapshot import Health
 from gpuwhy.interval import IntervalBuilder
 from gpuwhy.sample import Normaliser
-from gpuwhy.source import (
-    DriverMismatchError,
-    GpuReading,
-    HostReading,
-    NoGpuError,
-    Reading,
-    SourceError,
-)
+from gpuwhy.sample.signals import DEVICE, SIGNAL_OF_RAW
+from gpuwhy.source import DriverMismatchError, GpuReading, HostReading, NoGpuError, Reading, SourceError
+from gpuwhy.source.ladder import Ladder, Rung, SourceState, name_thread
 from gpuwhy.source.recorder import Recorder
 from gpuwhy.source.replay import ReplaySource, load, paths
 from gpuwhy.verdict import Verdict, judge
@@ -89,6 +84,11 @@ class Pipeline:
         self._learner = Learner()
         self._owners: dict[tuple[str, str], tuple[int, ...]] = {}
         self._troubles = _Troubles()
+
+    @property
+    def interval_s(self) -> float:
+        """Length of the intervals now; slow sources make it longer."""
+        return self._builder.length_s
 
     def feed(self, reading: Reading) -> list[Judged]:
         """The intervals that this reading completes, oldest first."""
@@ -170,11 +170,16 @@ def explain_recording(path: Path, config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One reading on its way to the main thread: how long it took and how many ticks were missed before it."""
+    """One reading on its way to the main thread: how long it took and how many ticks were missed before it.
+
+    ``sources`` says how the sources were, ``degraded`` whether a lower one stands in for one that was lost.
+    """
 
     reading: Reading
     duration_s: float = 0.0
     missed: int = 0
+    sources: Mapping[str, SourceState] = field(default_factory=dict)
+    degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +192,6 @@ class End:
 Ticks: TypeAlias = "queue.SimpleQueue[Tick | End]"
 
 
-class DeviceSource(Protocol):
-    """What reads GPUs. All calls come from one thread; only ``start`` and ``read`` may raise."""
-
-    name: str
-
-    def start(self) -> object: ...
-
-    def read(self) -> Reading: ...
-
-    def close(self) -> None: ...
-
-
 class KernelSource(Protocol):
     """What reads the host; never raises for what the host says."""
 
@@ -208,15 +201,20 @@ class KernelSource(Protocol):
 class Feed(Protocol):
     """Hands readings over a queue, from threads of its own."""
 
-    name: str
     period_s: float
-    open: bool  # whether there is something to read
+
+    @property
+    def name(self) -> str:
+        """The sources in use."""
 
     def start(self, stopping: Callable[[], bool]) -> None:
         """Begins; ``stopping`` says when to give up waiting. Raises SourceError if there is nothing to read."""
 
     def host(self) -> HostReading | None:
         """The newest look at the host that came with no device reading, None if there is none."""
+
+    def sources(self) -> Mapping[str, SourceState]:
+        """How the sources are now."""
 
     def stop(self) -> None:
         """Ends the threads, without waiting for one that hangs in a driver call."""
@@ -243,7 +241,6 @@ class ReplayFeed:
     def __init__(self, source: ReplaySource, ticks: Ticks) -> None:
         self.name = "replay"
         self.period_s = source.period_s
-        self.open = True
         self._source = source
         self._ticks = ticks
         self._stop = threading.Event()
@@ -255,6 +252,9 @@ class ReplayFeed:
     def host(self) -> HostReading | None:
         return None
 
+    def sources(self) -> Mapping[str, SourceState]:
+        return {self.name: SourceState(up=True)}
+
     def stop(self) -> None:
         self._stop.set()
 
@@ -265,7 +265,7 @@ class ReplayFeed:
             for due_s, reading in self._source.schedule():
                 if self._stop.wait(max(0.0, start + due_s - time.monotonic())):
                     break
-                self._ticks.put(Tick(replace(reading, unix_s=time.time())))
+                self._ticks.put(Tick(replace(reading, unix_s=time.time()), sources=self.sources()))
                 while self._ticks.qsize() > READY_TICKS and not self._stop.wait(0.01):
                     pass  # faster than the stages: the replay waits, memory does not grow
         except Exception as failure:
@@ -279,12 +279,8 @@ class LiveFeed:
     A driver call that hangs stops device readings only; what the host says goes on.
     """
 
-    def __init__(
-        self, device: DeviceSource, host: KernelSource, ticks: Ticks, *, period_s: float = TICK_S
-    ) -> None:
-        self.name = device.name
+    def __init__(self, device: Ladder, host: KernelSource, ticks: Ticks, *, period_s: float = TICK_S) -> None:
         self.period_s = period_s
-        self.open = False
         self._device = device
         self._host = host
         self._ticks = ticks
@@ -300,6 +296,13 @@ class LiveFeed:
             threading.Thread(target=self._read_host, name="gpuwhy-host", daemon=True),
         ]
 
+    @property
+    def name(self) -> str:
+        return self._device.name
+
+    def sources(self) -> Mapping[str, SourceState]:
+        return self._device.states()
+
     def start(self, stopping: Callable[[], bool]) -> None:
         self._threads[0].start()
         patience = time.monotonic() + OPEN_S
@@ -309,7 +312,6 @@ class LiveFeed:
                 break
         if self._refusal is not None:
             raise self._refusal
-        self.open = self._opened.is_set()
         self._threads[1].start()
 
     def host(self) -> HostReading | None:
@@ -323,11 +325,9 @@ class LiveFeed:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(STOP_S)
-        if self._threads[0].is_alive():
-            log.warning("a driver call has not come back; the driver's shutdown is skipped")
 
     def _read_devices(self) -> None:
-        _name_thread()
+        name_thread()
         try:
             self._device.start()
         except Exception as failure:
@@ -349,7 +349,8 @@ class LiveFeed:
                     except Exception:
                         self._troubles.say("%s could not be read; that costs this reading", self.name)
                         continue
-                    self._ticks.put(Tick(reading, time.monotonic() - began, missed))
+                    took = time.monotonic() - began
+                    self._ticks.put(Tick(reading, took, missed, self.sources(), self._device.degraded))
             finally:
                 self._device.close()
         except Exception as failure:
@@ -357,20 +358,13 @@ class LiveFeed:
         self._ticks.put(End(error))
 
     def _read_host(self) -> None:
-        _name_thread()
+        name_thread()
         for _ in _deadlines(self.period_s, self._stop):
             try:
                 self._newest = self._host.read(self._owners)
             except Exception:
                 self._newest = None
                 self._host_troubles.say("the host could not be read; please report it")
-
-
-def _name_thread() -> None:
-    """Gives the thread its name in ``top -H`` and /proc too; Python itself does so from 3.14 on."""
-    with contextlib.suppress(OSError):
-        name = threading.current_thread().name
-        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name[:15], encoding="ascii")
 
 
 def _deadlines(period_s: float, stop: threading.Event) -> Iterator[int]:
@@ -408,11 +402,46 @@ def make_feed(config: Config, ticks: Ticks, *, period_s: float = TICK_S) -> Feed
         source = ReplaySource(paths(agent.replay_paths), speed=agent.replay_speed, loop=agent.replay_loop)
         return ReplayFeed(source, ticks)
     _raise_file_limit()
+    from gpuwhy.source.host import HostSource  # noqa: PLC0415  a replay needs none
+
+    return LiveFeed(make_ladder(config, period_s=period_s), HostSource(), ticks, period_s=period_s)
+
+
+# Signals that have a value at each reading; for those of the second a dcgm-exporter is asked.
+STEADY = frozenset([*(signal.name for signal in DEVICE if signal.kind == "gauge"), "clock_event_reasons"])
+NEEDS = frozenset(f"{unit}_active_ratio" for unit in ("graphics", "sm", "tensor", "dram"))
+
+
+def make_ladder(config: Config, *, period_s: float = TICK_S) -> Ladder:
+    """The sources that ``agent.source`` asks for, best first.
+
+    Plain NVML stands above a dcgm-exporter, whose values of the same name are older and fewer; what NVML
+    lacks, as activity before Hopper, comes from there.
+    """
     # Imported here: a replay needs no driver library.
-    from gpuwhy.source.host import HostSource  # noqa: PLC0415
+    from gpuwhy.source.dcgm import DcgmSource  # noqa: PLC0415
+    from gpuwhy.source.exporter import ExporterSource  # noqa: PLC0415
     from gpuwhy.source.nvml import NvmlSource  # noqa: PLC0415
 
-    return LiveFeed(NvmlSource(period_s=period_s), HostSource(), ticks, period_s=period_s)
+    agent = config.agent
+    wanted = agent.source
+    rungs: list[Rung] = []
+    if wanted in {"auto", "dcgm", "dcgm-embedded"}:
+        dcgm = DcgmSource(
+            address=agent.dcgm_address,
+            bindings=agent.dcgm_bindings,
+            library=agent.dcgm_library,
+            embedded=wanted == "dcgm-embedded",
+            period_s=period_s,
+        )
+        rungs.append(Rung(dcgm, required=wanted != "auto"))
+    # Processes come from NVML whatever the source: DCGM does not list them.
+    nvml = NvmlSource(period_s=period_s, lists_only=wanted not in {"auto", "nvml"})
+    rungs.append(Rung(nvml, required=wanted == "nvml", spares=nvml))
+    if wanted in {"auto", "dcgm-exporter"}:
+        exporter = ExporterSource(url=agent.exporter_url)
+        rungs.append(Rung(exporter, required=wanted != "auto", stand_in=wanted == "auto"))
+    return Ladder(rungs, signal_of=SIGNAL_OF_RAW, steady=STEADY, needs=NEEDS, period_s=period_s)
 
 
 def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> dict[str, Any]:
@@ -498,6 +527,7 @@ class Agent:
         self._ledger = Ledger()
         self._now = Now()
         self._shown: dict[tuple[str, str], Verdict] = {}
+        self._taken_apart: set[tuple[str, str]] = set()
         self._gpus_of: dict[int, set[tuple[str, str]]] = {}
         self._recent: dict[tuple[str, str], deque[Verdict]] = {}
         self._health = _HealthState()
@@ -521,7 +551,7 @@ class Agent:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             signal.signal(signal.SIGHUP, self._on_signal)
         self._feed.start(lambda: bool(self._stopped_by))
-        self._health.source_up[self._feed.name] = self._feed.open
+        self._note_sources(self._feed.sources(), degraded=False)
         self._publish()
         try:
             self._serve()
@@ -577,18 +607,10 @@ class Agent:
     def _wait_for_device(self) -> None:
         """What goes on while a device call hangs: the host's counters, and time that is no-data."""
         now = time.monotonic()
-        silent = now - self._last_tick_s > self._config.agent.interval_seconds
-        if silent and self._health.source_up.get(self._feed.name):
-            log.error(
-                "%s has not answered for %.0f s; a driver call may hang",
-                self._feed.name,
-                now - self._last_tick_s,
-            )
-            self._health.source_up[self._feed.name] = False
-            self._publish()
         host = self._feed.host()
         if self._config.agent.replay_paths:
             return
+        self._note_sources(self._feed.sources(), degraded=self._health.degraded)
         self._note_host(answers=host is not None)
         closed: list[Judged] = []
         for stages in self._pipelines.values():
@@ -599,16 +621,15 @@ class Agent:
             for verdict in judged.verdicts:
                 self._health.gpu_up[verdict.gpu.key] = False
             self._credit(judged)
-        if closed:
+        if closed or self._unseen:
             self._publish()
+            self._unseen = False
 
     def _take(self, tick: Tick) -> None:
         """One tick through the stages. What a stage raises costs this tick's reading only."""
         reading = tick.reading
         self._last_tick_s = time.monotonic()
-        if not self._health.source_up.get(self._feed.name):
-            log.info("%s answers again", self._feed.name)
-            self._health.source_up[self._feed.name] = True
+        self._note_sources(tick.sources, degraded=tick.degraded)
         self._note_host(answers=reading.host is not None)
         try:
             stages = self._pipelines.setdefault(reading.origin, pipeline(self._config))
@@ -626,6 +647,26 @@ class Agent:
             self._unseen = False
         self._ledger.tick(tick.duration_s + time.monotonic() - self._last_tick_s, tick.missed)
 
+    def _note_sources(self, sources: Mapping[str, SourceState], *, degraded: bool) -> None:
+        """Keeps how the sources are; those that were found once stay, others are no concern of this host."""
+        health = self._health
+        used = {name: state for name, state in sources.items() if state.used}
+        up = {name: state.up for name, state in used.items()}
+        yielding = {name: bool(state.yielding) for name, state in used.items()}
+        before = {name: is_up for name, is_up in health.source_up.items() if name != "host"}
+        if (up, yielding, degraded) == (before, health.source_yielding, health.degraded):
+            return
+        for name, state in used.items():
+            if state.yielding and not health.source_yielding.get(name):
+                log.warning("%s: %s; other sources stand in", name, state.yielding)
+            elif not state.yielding and health.source_yielding.get(name):
+                log.info("%s: profiling is back", name)
+        host = {name: is_up for name, is_up in health.source_up.items() if name == "host"}
+        health.source_up = up | host
+        health.source_yielding = yielding
+        health.degraded = degraded
+        self._unseen = True  # a source that went or came is to be seen at once
+
     def _note_host(self, *, answers: bool) -> None:
         """Keeps whether the host is read; a replay's host is part of the replay."""
         if self._config.agent.replay_paths or self._health.source_up.get("host") is answers:
@@ -639,15 +680,13 @@ class Agent:
         present = {gpu.facts.key for gpu in reading.gpus}
         if reading.restart:
             for key in self._gpus_of.get(reading.origin, set()) - present:
-                self._ledger.retire_gpu(key)
-                self._now.forget(key)
-                self._shown.pop(key, None)
-                self._health.gpu_up.pop(key, None)
-                with self._status_lock:
-                    self._recent.pop(key, None)
+                self._retire(key)
             self._gpus_of[reading.origin] = set(present)
         for key in self._gpus_of.setdefault(reading.origin, set(present)) - present:
             self._health.gpu_up[key] = False
+            if key[1] and (key[0], "") in present:
+                self._taken_apart.add(key)  # a MIG instance that is no more
+        self._taken_apart -= present
         self._gpus_of[reading.origin] |= present
         for gpu in reading.gpus:
             if gpu.facts.key not in self._health.gpu_up:
@@ -665,7 +704,21 @@ class Agent:
                 self._ledger.reject(*key, count - before.get(key, 0))
                 before[key] = count
 
+    def _retire(self, key: tuple[str, str]) -> None:
+        """Forgets a row for good."""
+        self._ledger.retire_gpu(key)
+        self._now.forget(key)
+        self._shown.pop(key, None)
+        self._health.gpu_up.pop(key, None)
+        with self._status_lock:
+            self._recent.pop(key, None)
+
     def _credit(self, judged: Judged) -> None:
+        for key in self._taken_apart - {verdict.gpu.key for verdict in judged.verdicts}:
+            self._retire(key)
+            self._taken_apart.discard(key)
+            for known in self._gpus_of.values():
+                known.discard(key)
         for verdict in judged.verdicts:
             self._shown[verdict.gpu.key] = self._now.update(verdict)
         self._ledger.credit(judged.verdicts, judged.host, self._shown)
@@ -681,7 +734,10 @@ class Agent:
             self._ledger.snapshot(
                 self._health.frozen(),
                 taken_s=time.monotonic(),
-                interval_s=self._config.agent.interval_seconds,
+                interval_s=max(
+                    (stages.interval_s for stages in self._pipelines.values()),
+                    default=self._config.agent.interval_seconds,
+                ),
             )
         )
 
@@ -705,11 +761,18 @@ def xids(gpu: GpuReading) -> list[int]:
 class _HealthState:
     gpu_up: dict[tuple[str, str], bool] = field(default_factory=dict)
     source_up: dict[str, bool] = field(default_factory=dict)
+    source_yielding: dict[str, bool] = field(default_factory=dict)
     degraded: bool = False
     last_sample_unix_s: float | None = None
 
     def frozen(self) -> Health:
-        return Health(dict(self.gpu_up), dict(self.source_up), self.degraded, self.last_sample_unix_s)
+        return Health(
+            dict(self.gpu_up),
+            dict(self.source_up),
+            self.degraded,
+            self.last_sample_unix_s,
+            dict(self.source_yielding),
+        )
 
 
 def run(config: Config) -> None:

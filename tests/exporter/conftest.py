@@ -132,6 +132,7 @@ def health(facts: MakeFacts) -> Health:
         gpu_up={facts(index).key: True for index in range(8)},
         source_up={"nvml-gpm": True, "host": True},
         last_sample_unix_s=1.8e9,
+        source_yielding={"nvml-gpm": False},
     )
 
 

@@ -300,7 +300,9 @@ def test_health_is_shown_as_given(show: Make, facts: Make, judge: Make) -> None:
     """Sources and their state come from the daemon; what it does not know has no series."""
     ledger = Ledger()
     ledger.credit([judge()], None, {})
-    shown = show(ledger, Health({}, {"dcgm": False, "nvml-gpm": True}, degraded=True))
+    health = Health({}, {"dcgm": False, "nvml-gpm": True}, degraded=True, source_yielding={"dcgm": True})
+    shown = show(ledger, health)
+    assert shown.get("source_yielding", source="dcgm") == 1.0
     assert shown.get("source_up", source="dcgm") == 0.0
     assert shown.get("source_up", source="nvml-gpm") == 1.0
     assert shown.count("source_info") == 2

@@ -459,7 +459,7 @@ def test_builder_lets_go_of_processes(host) -> None:
         host=HostSample(processes={1: ProcessSample(1, 0, "x", "S")}),
     )
     host.builder.add(Reading(1.0, 1.0, 1.0, 1.0, ()), [one])
-    (pieces,) = host.builder._pieces.values()
+    pieces = host.builder._pending
     assert [piece.sample.host for piece in pieces] == [None]
 
 

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from gpuwhy import cli
+from gpuwhy import cli, daemon
 from gpuwhy import config as configuration
 from gpuwhy.report import doctor
 from gpuwhy.sample.signals import SIGNALS
-from gpuwhy.source import SourceError
+from gpuwhy.source import GpuFacts, SourceError
+from gpuwhy.source.ladder import SourceState
 
 FAKE = Path(__file__).parent.parent / "source" / "fake_nvml.py"
 
@@ -45,8 +46,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return load
 
 
-def examine() -> doctor.Findings:
-    return doctor.examine(configuration.load({}, {}, None).config, lambda _: None)
+def examine(**flags: Any) -> doctor.Findings:
+    config = configuration.load(flags, {}, None).config
+    return doctor.examine(config, daemon.make_ladder(config), lambda _: None)
 
 
 def names(findings: doctor.Findings) -> set[str]:
@@ -85,7 +87,7 @@ def test_refused_call_is_named_with_its_reason(driver: Callable[..., Any]) -> No
     findings = examine()
     assert "clock events" in names(findings)
     (gpu,) = findings.gpus
-    assert "NOT_SUPPORTED" in findings.refused[gpu.uuid]["event_reasons"]
+    assert "NOT_SUPPORTED" in findings.refused[gpu.key]["nvml"]["event_reasons"]
 
 
 def test_process_tree_is_not_missed_where_nothing_runs(driver: Callable[..., Any]) -> None:
@@ -110,7 +112,7 @@ def test_replay_cannot_be_examined() -> None:
     """Asked for a replay the doctor says that it examines this host."""
     config = configuration.load({"agent.source": "replay:bundled"}, {}, None).config
     with pytest.raises(SourceError, match="examines this host"):
-        doctor.examine(config, lambda _: None)
+        doctor.examine(config, daemon.make_ladder(config), lambda _: None)
 
 
 def test_without_a_driver_the_code_is_3() -> None:
@@ -124,3 +126,66 @@ def test_without_a_driver_the_code_is_3() -> None:
     else:
         pynvml.nvmlShutdown()
         pytest.skip("this host has a GPU; remedy: run on one without")
+
+
+def findings(*gpus: GpuFacts, **sources: SourceState) -> doctor.Findings:
+    return doctor.Findings(
+        gpus=gpus,
+        cards={gpu.uuid: "H100" for gpu in gpus},
+        signals={
+            gpu.key: {"power_watts": "nvml"} if not gpu.mig else {"sm_active_ratio": "dcgm"} for gpu in gpus
+        },
+        refused={gpu.key: {"nvml": {"sm_util": "GPM: NOT_SUPPORTED"}} for gpu in gpus},
+        idle=frozenset(),
+        sources=sources,
+        advice={name: (f"{name} could:", "DCGM_FI_PROF_SM_ACTIVE, gauge, x") for name in sources},
+    )
+
+
+def printed(found: doctor.Findings, width: int = 80) -> str:
+    out = io.StringIO()
+    doctor.print_findings(found, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_all_sources_are_named_with_their_state() -> None:
+    """In use, not needed, yielding or refused: each source says which, and why; only those that answer get advice."""
+    text = printed(
+        findings(
+            GpuFacts(0, "GPU-a"),
+            dcgm=SourceState(up=False, used=False, reason="nobody answers at 127.0.0.1:5555"),
+            nvml=SourceState(up=True, yielding="profiling is paused"),
+            exporter=SourceState(up=True, used=False),
+        ),
+        width=200,
+    )
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "dcgm not used: nobody answers at 127.0.0.1:5555" in lines
+    assert "nvml in use; profiling is paused" in lines
+    assert "exporter answers, and is not needed" in lines
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge, x" in lines
+    assert "exporter could:" in lines
+    assert "dcgm could:" not in lines
+
+
+def test_before_hopper_it_says_what_an_engine_would_bring(driver: Callable[..., Any]) -> None:
+    """Plain NVML alone: the report names the engine that would give activity, and why it is not read."""
+    driver().gpm = False
+    text = " ".join(printed(examine()).split())
+    assert "systemctl start nvidia-dcgm" in text
+    assert "dcgm not used" in text
+    assert "nvml: nvmlGpmQueryDeviceSupport" in text
+
+
+def test_split_gpu_is_examined_by_row() -> None:
+    """A board is asked for its clocks and power, a slice for its activity and processes, neither for the other's."""
+    board, slice_ = GpuFacts(0, "GPU-a", split=True), GpuFacts(0, "GPU-a", mig="2", profile="3g.40gb")
+    found = findings(board, slice_, nvml=SourceState(up=True))
+    assert {need.name for need in found.needs(board)} == {"PCIe", "clock events", "clocks", "power"}
+    assert {need.name for need in found.needs(slice_)} == {need.name for need in doctor.NEEDS} - {
+        need.name for need in found.needs(board)
+    }
+    assert "MIG 2 (3g.40gb)" in printed(found)
+    said = doctor.as_json(found)
+    assert [gpu["mig"] for gpu in said["gpus"]] == ["", "2"]
+    assert said["sources"] == [{"source": "nvml", "state": "in use", "reason": ""}]

@@ -7,7 +7,7 @@ import pytest
 from gpuwhy.sample.signals import CLOCK_EVENT_COUNTERS
 from gpuwhy.source import GpuFacts, Part
 
-REASONS = dict(CLOCK_EVENT_COUNTERS)
+REASONS = {reason: raws[0] for reason, raws in CLOCK_EVENT_COUNTERS}
 
 
 def energy(feed, joules: float | None, **more) -> float | None:
@@ -111,7 +111,9 @@ def test_gpus_count_for_themselves(feed) -> None:
 # --- time in clock-event reasons ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason, raw", CLOCK_EVENT_COUNTERS)
+@pytest.mark.parametrize(
+    "reason, raw", [(reason, raw) for reason, raws in CLOCK_EVENT_COUNTERS for raw in raws]
+)
 def test_time_in_a_reason_is_in_seconds(feed, reason: str, raw: str) -> None:
     """The driver's nanoseconds in a reason arrive as seconds since the reading before."""
     assert feed.read({raw: 97_096_055_136}).reason_seconds == {}

@@ -40,6 +40,30 @@ SI = [
     ("gpu_temp_c", 56, "gpu_temperature_celsius", 56.0),
     ("mem_temp_c", -5, "memory_temperature_celsius", -5.0),
     ("memory_used_bytes", 1_704_853_504, "memory_used_bytes", 1_704_853_504.0),
+    # DCGM: ratios, percent for GPU-Util, bytes per second, W, MHz, MiB (dcgm_fields.h)
+    ("DCGM_FI_DEV_GPU_UTIL", 37, "gpu_util_ratio", 0.37),
+    ("DCGM_FI_DEV_MEM_COPY_UTIL", 3, "memory_util_ratio", 0.03),
+    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.985, "graphics_active_ratio", 0.985),
+    ("DCGM_FI_PROF_SM_ACTIVE", 0.125, "sm_active_ratio", 0.125),
+    ("DCGM_FI_PROF_SM_OCCUPANCY", 0.0625, "sm_occupancy_ratio", 0.0625),
+    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.917, "tensor_active_ratio", 0.917),
+    ("DCGM_FI_PROF_DRAM_ACTIVE", 0.171, "dram_active_ratio", 0.171),
+    ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", 0.015, "fp64_active_ratio", 0.015),
+    ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", 0.025, "fp32_active_ratio", 0.025),
+    ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", 0.035, "fp16_active_ratio", 0.035),
+    ("DCGM_FI_PROF_PIPE_INT_ACTIVE", 0.045, "int_active_ratio", 0.045),
+    ("DCGM_FI_PROF_PCIE_RX_BYTES", 1e9, "pcie_receive_bytes_per_second", 1e9),
+    ("DCGM_FI_PROF_PCIE_TX_BYTES", 2e9, "pcie_transmit_bytes_per_second", 2e9),
+    ("DCGM_FI_PROF_NVLINK_RX_BYTES", 3e9, "nvlink_receive_bytes_per_second", 3e9),
+    ("DCGM_FI_PROF_NVLINK_TX_BYTES", 4e9, "nvlink_transmit_bytes_per_second", 4e9),
+    ("DCGM_FI_DEV_POWER_USAGE", 687.551, "power_watts", 687.551),
+    ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 731.867, "power_instant_watts", 731.867),
+    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 700.0, "power_limit_watts", 700.0),
+    ("DCGM_FI_DEV_SM_CLOCK", 1980, "sm_clock_hertz", 1.98e9),
+    ("DCGM_FI_DEV_MEM_CLOCK", 3201, "memory_clock_hertz", 3.201e9),
+    ("DCGM_FI_DEV_GPU_TEMP", 56, "gpu_temperature_celsius", 56.0),
+    ("DCGM_FI_DEV_MEMORY_TEMP", 45, "memory_temperature_celsius", 45.0),
+    ("DCGM_FI_DEV_FB_USED", 1626, "memory_used_bytes", 1626.0 * MIB),
 ]
 
 # As NVML and DCGM write "no value" (nvml.h; dcgm_structs.h: blank, not found, not supported, not permissioned).
@@ -114,7 +138,7 @@ def test_sentinel_is_no_value(feed, value: float, kind: type) -> None:
     assert {reason for _, reason in feed.rejected} == {"sentinel"}
     names = {signal.name for signal in DEVICE}
     assert {name for name, _ in feed.rejected} == names | {"clock_event_reasons", "clock_event_seconds"}
-    assert feed.rejected["power_watts", "sentinel"] == 2
+    assert feed.rejected["power_watts", "sentinel"] == 3
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ import ctypes
 import gzip
 import json
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pynvml
+
+from gpuwhy.source.nvml import NvmlSource
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 
@@ -57,6 +60,13 @@ _CLEANING = {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
 COUNTERS = ("energy_mj", *(raw for raw, _ in FIELDS.values() if raw.endswith("_ns")))
 NO_DATA = pynvml.NVML_ERROR_NO_DATA
 NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+NOT_FOUND = pynvml.NVML_ERROR_NOT_FOUND
+NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
+INVALID_ARGUMENT = pynvml.NVML_ERROR_INVALID_ARGUMENT
+
+# GPU instance profiles of an 80 GB card by NVML's number for them: (profile id, slices, GiB).
+PROFILES = {0: (19, 1, 10), 1: (14, 2, 20), 2: (9, 3, 40), 3: (5, 4, 40), 4: (0, 7, 80)}
+NO_INSTANCE = 0xFFFFFFFF
 
 
 def _object(reference: Any) -> Any:
@@ -101,6 +111,9 @@ class FakeGpu:
         self.mps_pids: list[int] = []
         self.gpm = True
         self.mig = False
+        self.instances: list[FakeInstance | None] = []  # None is a gap in the numbering of MIG devices
+        self.slices = 7
+        self.board_gpm = False  # whether a sample of the whole board can be taken in MIG mode
         self.metrics_unknown: set[int] = set()  # refused one by one, as driver 580 does
         self.metrics_refused: set[int] = set()  # the whole call is refused
 
@@ -131,10 +144,54 @@ class FakeGpu:
         return {**found, **{name: value for name, value in self.changed.items() if name in names}}
 
 
+class FakeInstance(FakeGpu):
+    """A GPU instance that lives through a recording as if it were a GPU. ``compute`` are the pids in each
+    of its compute instances, by their ids.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        profile: str = "3g.40gb",
+        recording: str = "gemm",
+        compute: dict[int, list[int]] | None = None,
+        life: str = "",
+    ) -> None:
+        super().__init__(recording)
+        self.id, self.profile, self.life = number, profile, life
+        slices, _, memory = profile.partition("g.")
+        self.instance_slices, self.memory_mib = int(slices), int(memory.removesuffix("gb")) * 1024 - 512
+        self.compute = {0: [100 + number]} if compute is None else compute
+
+
+class FakeMigDevice:
+    """A compute instance, which is what a MIG device handle stands for; all else it has from its instance."""
+
+    def __init__(self, instance: FakeInstance, number: int) -> None:
+        self.instance, self.number = instance, number
+        self.uuid = f"MIG-{instance.id}-{number}{instance.life}"
+        part = "1c." if len(instance.compute) > 1 else ""
+        self.header = {
+            **instance.header,
+            "name": f"{instance.header['name']} MIG {part}{instance.profile}",
+            "memory_total_bytes": instance.memory_mib * 1024 * 1024 + 4096,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.instance, name)
+
+    @property
+    def pids(self) -> list[int]:
+        return self.instance.compute[self.number]
+
+
 class FakeNvml:
-    """The library. ``fail`` maps a function, or (function, GPU position), to what it answers instead.
+    """The library. ``fail`` maps a function, or (function, GPU position), to what it answers instead;
+    (function, (GPU position, instance id)) for a MIG device or instance.
 
     Values of ``fail`` are error codes, or callables that return one (0 goes on as usual).
+    A handle is dead once the library has said so. One of a MIG device is used again for whichever
+    device has its index when it is asked for anew.
     """
 
     def __init__(self, gpus: list[FakeGpu], clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -146,11 +203,15 @@ class FakeNvml:
         self.calls: Counter[str] = Counter()
         self.inits = self.shutdowns = 0
         self.stale: list[str] = []
+        self.crossed: list[str] = []  # GPM windows over two lives of what has the same id
+        self.privileged = True
         self.xids: deque[tuple[int, int]] = deque()
         self.samples: dict[int, float] = {}
         self.event_sets: set[int] = set()
         self.watched: set[int] = set()
-        self._live: dict[int, FakeGpu] = {}
+        self._live: dict[int, FakeGpu | FakeMigDevice] = {}
+        self._slots: dict[tuple[int, int], int] = {}
+        self._instances: dict[int, FakeInstance] = {}
         self._dead: set[int] = set()
         self._sampled: dict[int, FakeGpu] = {}
         self._next = 0x1000
@@ -177,19 +238,38 @@ class FakeNvml:
         if self.opened < 1 and name != "nvmlInitWithFlags":
             self.stale.append(name)
             return pynvml.NVML_ERROR_UNINITIALIZED
-        where = self.gpus.index(gpu) if gpu in self.gpus else None
-        for key in (name, (name, where), ("*", where), "*"):
+        where = self._where(gpu)
+        keys = [name, (name, where), ("*", where), "*"]
+        if name == "nvmlGpmMigSampleGet":
+            keys.append((name, (where, arguments[1])))
+        for key in keys:
             answer = self.fail.get(key)
             if answer is not None and not (key == "*" and name in _CLEANING):
                 code = answer() if callable(answer) else answer
                 if code:
                     if gpu is not None and code in {15, 16, 28}:
                         self._dead.add(_address(arguments[0]))
+                        self._dead.update(slot for (place, _), slot in self._slots.items() if place == where)
                     return int(code)
+        if isinstance(gpu, FakeMigDevice):
+            if where is None:
+                self._dead.add(_address(arguments[0]))
+                return INVALID_ARGUMENT
+            if name not in _OF_A_MIG_DEVICE:
+                return NOT_SUPPORTED
         method = getattr(self, f"_{name}")
         return (method(gpu, *arguments[1:]) if gpu is not None else method(*arguments)) or 0
 
-    def _gpu(self, name: str, handle: Any) -> FakeGpu | None:
+    def _where(self, gpu: FakeGpu | FakeMigDevice | None) -> int | tuple[int, int] | None:
+        """The place of a GPU, (place, instance id) of a MIG device, None for what is no more."""
+        if not isinstance(gpu, FakeMigDevice):
+            return self.gpus.index(gpu) if gpu in self.gpus else None
+        for place, parent in enumerate(self.gpus):
+            if parent.mig and gpu.instance in parent.instances and gpu.number in gpu.instance.compute:
+                return place, gpu.instance.id
+        return None
+
+    def _gpu(self, name: str, handle: Any) -> FakeGpu | FakeMigDevice | None:
         address = _address(handle)
         if address not in self._live or address in self._dead:
             self.stale.append(name)
@@ -220,6 +300,7 @@ class FakeNvml:
         self.shutdowns += 1
         self._live.clear()
         self._dead.clear()
+        self._slots.clear()
 
     def _nvmlDeviceGetCount_v2(self, count: Any) -> None:
         _object(count).value = len(self.gpus)
@@ -267,6 +348,69 @@ class FakeNvml:
     def _nvmlDeviceGetMaxPcieLinkWidth(self, gpu: FakeGpu, width: Any) -> None:
         _object(width).value = gpu.header["pcie_width"]
 
+    # --- MIG
+
+    def _nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu, count: Any) -> None:
+        _object(count).value = gpu.slices if gpu.mig else 0
+
+    def _nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, index: Any, handle: Any) -> int:
+        devices: list[FakeMigDevice | None] = []
+        for instance in gpu.instances if gpu.mig else ():
+            devices += (
+                [None] if instance is None else [FakeMigDevice(instance, one) for one in instance.compute]
+            )
+        device = devices[index.value] if index.value < len(devices) else None
+        if device is None:
+            return NOT_FOUND
+        address = self._slots.setdefault((self.gpus.index(gpu), index.value), self._new())
+        self._live[address] = device
+        self._dead.discard(address)
+        _put(handle, address)
+        return 0
+
+    def _nvmlDeviceGetGpuInstanceId(self, device: FakeMigDevice, number: Any) -> None:
+        _object(number).value = device.instance.id
+
+    def _nvmlDeviceGetAttributes_v2(self, device: FakeMigDevice, attributes: Any) -> None:
+        found = _object(attributes)
+        found.gpuInstanceSliceCount = device.instance_slices
+        found.memorySizeMB = device.memory_mib
+
+    def _nvmlDeviceGetGpuInstanceProfileInfo(self, gpu: FakeGpu, number: int, info: Any) -> int:
+        if number == 17:
+            return INVALID_ARGUMENT  # as driver 580 says, which does not know it yet
+        if number not in PROFILES or PROFILES[number][1] > gpu.slices:
+            return NOT_SUPPORTED
+        found = _object(info)
+        found.id, found.sliceCount, gib = PROFILES[number]
+        found.instanceCount = gpu.slices // found.sliceCount
+        found.memorySizeMB = gib * 1024 - 512
+        return 0
+
+    def _nvmlDeviceGetGpuInstanceProfileInfoV(self, gpu: FakeGpu, number: int, info: Any) -> int:
+        if _object(info).version != 0x02000098:
+            return pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+        _object(info).name = (
+            f"MIG {PROFILES[number][1]}g.{PROFILES[number][2]}gb".encode() if (number in PROFILES) else b""
+        )
+        return self._nvmlDeviceGetGpuInstanceProfileInfo(gpu, number, info)
+
+    def _nvmlDeviceGetGpuInstances(self, gpu: FakeGpu, profile: int, handles: Any, count: Any) -> int:
+        if not self.privileged:
+            return NO_PERMISSION
+        slices = next(slices for number, slices, _ in PROFILES.values() if number == profile)
+        instances = gpu.instances if gpu.mig else []
+        found = [one for one in instances if one is not None and one.instance_slices == slices]
+        _object(count).value = len(found)
+        for place, instance in enumerate(found):
+            address = self._new()
+            self._instances[address] = instance
+            handles[place] = ctypes.cast(address, pynvml.c_nvmlGpuInstance_t)
+        return 0
+
+    def _nvmlGpuInstanceGetInfo(self, handle: Any, info: Any) -> None:
+        _object(info).id = self._instances.pop(_address(handle)).id
+
     # --- plain queries
 
     def _nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu, rates: Any) -> int:
@@ -305,6 +449,8 @@ class FakeNvml:
         return self._nvmlDeviceGetMemoryInfo(gpu, memory)
 
     def _nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, memory: Any) -> int:
+        if self._is_closed(gpu):
+            return NO_PERMISSION
         _object(memory).total = int(gpu.header["memory_total_bytes"])
         return self._give(gpu, "memory_used_bytes", memory, "used")
 
@@ -328,24 +474,38 @@ class FakeNvml:
 
     # --- processes
 
-    def _list(self, pids: list[int], count: Any, buffer: Any) -> int:
+    def _is_closed(self, gpu: FakeGpu) -> bool:
+        """Whether this is said of a split GPU as a whole, which only root may know."""
+        return not self.privileged and not isinstance(gpu, FakeMigDevice) and gpu.mig
+
+    def _list(self, gpu: FakeGpu, listed: list[tuple[int, int]], count: Any, buffer: Any) -> int:
+        if self._is_closed(gpu):
+            return NO_PERMISSION
         room = _object(count).value
-        _object(count).value = len(pids)
-        if len(pids) > room:
+        _object(count).value = len(listed)
+        if len(listed) > room:
             return pynvml.NVML_ERROR_INSUFFICIENT_SIZE
-        for place, pid in enumerate(pids):
+        for place, (pid, instance) in enumerate(listed):
             buffer[place].pid = pid
             buffer[place].usedGpuMemory = 0xFFFFFFFFFFFFFFFF
+            buffer[place].gpuInstanceId = instance
         return 0
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: FakeGpu, count: Any, buffer: Any) -> int:
-        pids = [process["pid"] for process in self._row(gpu)["procs"]] if gpu.pids is None else gpu.pids
-        return self._list(pids, count, buffer)
+        if isinstance(gpu, FakeMigDevice):
+            listed = [(pid, gpu.instance.id) for pid in gpu.pids]
+        elif gpu.mig:
+            instances = [instance for instance in gpu.instances if instance is not None]
+            listed = [(pid, one.id) for one in instances for pids in one.compute.values() for pid in pids]
+        else:
+            pids = [process["pid"] for process in self._row(gpu)["procs"]] if gpu.pids is None else gpu.pids
+            listed = [(pid, NO_INSTANCE) for pid in pids]
+        return self._list(gpu, listed, count, buffer)
 
     _nvmlDeviceGetComputeRunningProcesses_v2 = _nvmlDeviceGetComputeRunningProcesses_v3
 
     def _nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: FakeGpu, count: Any, buffer: Any) -> int:
-        return self._list(gpu.mps_pids, count, buffer)
+        return self._list(gpu, [(pid, NO_INSTANCE) for pid in gpu.mps_pids], count, buffer)
 
     # --- GPM
 
@@ -361,8 +521,26 @@ class FakeNvml:
         del self.samples[_address(sample)]
 
     def _nvmlGpmSampleGet(self, gpu: FakeGpu, sample: Any) -> int:
-        if gpu.mig:
+        if gpu.mig and not gpu.board_gpm:
             return NOT_SUPPORTED
+        return self._sample(gpu, sample)
+
+    def _nvmlGpmMigSampleGet(self, gpu: FakeGpu, number: int, sample: Any) -> int:
+        instances = gpu.instances if gpu.mig else []
+        instance = next((one for one in instances if one is not None and one.id == number), None)
+        if not gpu.gpm:
+            return NOT_SUPPORTED
+        if instance is None:
+            # Who is told that an instance is gone knows that its handles are.
+            self._dead.update(
+                address
+                for address, device in self._live.items()
+                if isinstance(device, FakeMigDevice) and device.instance.id == number
+            )
+            return INVALID_ARGUMENT
+        return self._sample(instance, sample) if instance.compute else NO_DATA
+
+    def _sample(self, gpu: FakeGpu, sample: Any) -> int:
         self.samples[_address(sample)] = self.clock() - self.loaded_s
         self._sampled[_address(sample)] = gpu
         return 0
@@ -371,8 +549,10 @@ class FakeNvml:
         asked = _object(request)
         first, second = _address(asked.sample1), _address(asked.sample2)
         start, end = self.samples[first], self.samples[second]
+        if self._sampled[first] is not self._sampled[second]:
+            self.crossed.append(self._sampled[second].uuid)
         if asked.version != 1 or not start < end or self._sampled[first] is not self._sampled[second]:
-            return pynvml.NVML_ERROR_INVALID_ARGUMENT
+            return INVALID_ARGUMENT
         gpu = self._sampled[second]
         values = gpu.window(start, end)
         wanted = [asked.metrics[place] for place in range(asked.numMetrics)]
@@ -417,8 +597,22 @@ class FakeNvml:
 _OF_A_GPU = {
     name.removeprefix("_")
     for name in vars(FakeNvml)
-    if name.startswith("_nvmlDevice") or name in {"_nvmlGpmSampleGet", "_nvmlGpmQueryDeviceSupport"}
+    if name.startswith(("_nvmlDevice", "_nvmlGpmMigSample"))
+    or name in {"_nvmlGpmSampleGet", "_nvmlGpmQueryDeviceSupport"}
 } - {"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"}
+
+# Of these, those that a MIG device answers, too.
+_OF_A_MIG_DEVICE = {
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetAttributes_v2",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+}
 
 
 def load_into_pynvml(monkeypatch: Any, library: FakeNvml | None) -> None:
@@ -434,3 +628,62 @@ def load_into_pynvml(monkeypatch: Any, library: FakeNvml | None) -> None:
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
+
+
+class Clock:
+    """Time that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Host:
+    """One host with a fake driver, and a source that reads it once per ``tick``."""
+
+    def __init__(
+        self, monkeypatch: Any, *gpus: FakeGpu, period_s: float = 1.0, start: bool = True, **options: Any
+    ) -> None:
+        self.clock = Clock()
+        self.library = FakeNvml(list(gpus) or [FakeGpu()], self.clock)
+        self.library.loaded_s = self.clock.now
+        load_into_pynvml(monkeypatch, self.library)
+        self.period_s = period_s
+        self.source = NvmlSource(
+            clock=self.clock, wall=lambda: self.clock.now + 1e9, period_s=period_s, **options
+        )
+        if start:
+            self.facts = self.source.start()
+
+    def tick(self, ticks: int = 1) -> Any:
+        for _ in range(ticks):
+            self.clock.now += self.period_s
+            reading = self.source.read()
+        return reading
+
+    def part(self, name: str, gpu: int = 0) -> Any:
+        parts = {part.source: part.values for part in self.tick().gpus[gpu].parts}
+        return parts.get(name)
+
+
+@contextmanager
+def hosts(monkeypatch: Any) -> Iterator[Callable[..., Host]]:
+    """Makes a ``Host`` at each call; at the end all must have been given back, and no dead handle used."""
+    made: list[Host] = []
+
+    def make(*gpus: FakeGpu, **options: Any) -> Host:
+        for one in made:
+            one.source.close()  # one library is loaded at a time
+        made.append(Host(monkeypatch, *gpus, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.source.close()
+        assert one.library.opened == 0, "nvmlInit and nvmlShutdown are not balanced"
+        assert not one.library.samples, "GPM samples were not freed"
+        assert not one.library.event_sets, "event sets were not freed"
+        assert not one.library.stale, f"dead handles were used: {Counter(one.library.stale)}"
+        assert not one.library.crossed, f"GPM windows over two lives: {Counter(one.library.crossed)}"

@@ -21,7 +21,7 @@ from gpuwhy.source import DriverMismatchError, NoGpuError, SourceError
 from gpuwhy.source.nvml import METRICS, NvmlSource
 from gpuwhy.source.replay import load
 
-from .fake_nvml import RECORDINGS, FakeGpu, FakeNvml, load_into_pynvml
+from .fake_nvml import RECORDINGS, FakeGpu, Host, hosts, load_into_pynvml
 
 UTILISATION = "nvmlDeviceGetUtilizationRates"
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
@@ -36,60 +36,11 @@ NEVER = [
 ]
 
 
-class Clock:
-    """Time that only the test moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-class Host:
-    """One host with a fake driver, and a source that reads it once per ``tick``."""
-
-    def __init__(self, monkeypatch, *gpus, period_s=1.0, start=True, expected=()):
-        self.clock = Clock()
-        self.library = FakeNvml(list(gpus) or [FakeGpu()], self.clock)
-        self.library.loaded_s = self.clock.now
-        load_into_pynvml(monkeypatch, self.library)
-        self.period_s = period_s
-        self.source = NvmlSource(
-            clock=self.clock, wall=lambda: self.clock.now + 1e9, period_s=period_s, expected=expected
-        )
-        if start:
-            self.facts = self.source.start()
-
-    def tick(self, ticks=1):
-        for _ in range(ticks):
-            self.clock.now += self.period_s
-            reading = self.source.read()
-        return reading
-
-    def part(self, name, gpu=0):
-        parts = {part.source: part.values for part in self.tick().gpus[gpu].parts}
-        return parts.get(name)
-
-
 @pytest.fixture
 def host(monkeypatch):
     """``host(*gpus)``; at the end everything must have been given back, and no dead handle used."""
-    made = []
-
-    def make(*gpus, **options):
-        for one in made:
-            one.source.close()  # one library is loaded at a time
-        made.append(Host(monkeypatch, *gpus, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.source.close()
-        assert one.library.opened == 0, "nvmlInit and nvmlShutdown are not balanced"
-        assert not one.library.samples, "GPM samples were not freed"
-        assert not one.library.event_sets, "event sets were not freed"
-        assert not one.library.stale, f"dead handles were used: {Counter(one.library.stale)}"
+    with hosts(monkeypatch) as make:
+        yield make
 
 
 def three():
@@ -296,7 +247,7 @@ def test_names_of_functions_in_older_drivers(host):
     assert values["event_reasons"] == 4
     assert values["memory_used_bytes"] > 0
     assert reading.gpus[0].owners
-    assert one.source.capabilities()[reading.gpus[0].facts.uuid]["event_reasons"].source == "nvml"
+    assert one.source.capabilities()[reading.gpus[0].facts.key]["event_reasons"].source == "nvml"
 
 
 def test_gap_asks_everything_anew(host):
@@ -331,7 +282,7 @@ def test_no_gpm_on_this_card(host):
     gpu.gpm = False
     one = host(gpu)
     assert [part.source for part in one.tick().gpus[0].parts] == ["nvml"]
-    capability = one.source.capabilities()[gpu.uuid]["sm_util"]
+    capability = one.source.capabilities()[gpu.uuid, ""]["sm_util"]
     assert capability.source is None
     assert "not on this GPU" in capability.reason
     assert not one.library.calls["nvmlGpmSampleGet"]
@@ -347,7 +298,7 @@ def test_driver_without_gpm(host, function):
     one.source.start()
     reading = one.tick(3)
     assert [part.source for part in reading.gpus[0].parts] == ["nvml"]
-    assert "FUNCTION_NOT_FOUND" in one.source.capabilities()[reading.gpus[0].facts.uuid]["sm_util"].reason
+    assert "FUNCTION_NOT_FOUND" in one.source.capabilities()[reading.gpus[0].facts.key]["sm_util"].reason
 
 
 def test_second_sample_cannot_be_had(host):
@@ -371,14 +322,14 @@ def test_unknown_metric_costs_only_itself(host, refusal):
     calls = one.library.calls["nvmlGpmMetricsGet"]
     one.tick(5)
     assert one.library.calls["nvmlGpmMetricsGet"] == calls + 5
-    assert "INVALID_ARGUMENT" in one.source.capabilities()[gpu.uuid]["fp16_util"].reason
+    assert "INVALID_ARGUMENT" in one.source.capabilities()[gpu.uuid, ""]["fp16_util"].reason
 
 
 def test_metric_that_the_card_lacks(host):
     """A metric refused alone is not asked again; the recordings have no DMMA."""
     one = host()
     assert "dmma_tensor_util" not in one.part("nvml-gpm")
-    assert one.source.capabilities()[one.facts[0].uuid]["dmma_tensor_util"].reason.endswith("NOT_SUPPORTED")
+    assert one.source.capabilities()[one.facts[0].key]["dmma_tensor_util"].reason.endswith("NOT_SUPPORTED")
 
 
 def test_metrics_refused_for_good_are_not_asked_one_by_one_for_ever(host):
@@ -472,9 +423,9 @@ def test_not_asked_again(host, code):
     assert "gpu_util_pct" not in reading.gpus[0].parts[-1].values
     assert "gpu_util_pct" in reading.gpus[1].parts[-1].values
     known = one.source.capabilities()
-    assert known["GPU-a"]["gpu_util_pct"].source is None
-    assert UTILISATION in known["GPU-a"]["gpu_util_pct"].reason
-    assert known["GPU-b"]["gpu_util_pct"].source == "nvml"
+    assert known["GPU-a", ""]["gpu_util_pct"].source is None
+    assert UTILISATION in known["GPU-a", ""]["gpu_util_pct"].reason
+    assert known["GPU-b", ""]["gpu_util_pct"].source == "nvml"
 
 
 def test_denied_is_told_once_with_a_remedy(host, caplog):
@@ -544,7 +495,7 @@ def test_lost_gpu_stays_visible_and_returns(host, caplog, function, code):
     assert ups(reading) == {"GPU-a": True, "GPU-b": False, "GPU-c": True}
     assert reading.gpus[1].parts == ()
     assert reading.gpus[1].owners is None
-    down = one.source.capabilities()["GPU-b"]["sm_util"]
+    down = one.source.capabilities()["GPU-b", ""]["sm_util"]
     assert down.source is None
     reading = one.tick(30)
     assert ups(reading) == {"GPU-a": True, "GPU-b": False, "GPU-c": True}
@@ -895,6 +846,158 @@ def test_mig_parent(host, caplog):
     assert "split by MIG" in caplog.text
 
 
+# --- what other sources serve
+
+
+ACTIVE = frozenset(name for name, _ in METRICS)
+PLAIN = frozenset(
+    {
+        *("gpu_util_pct", "mem_util_pct", "power_mw", "sm_clock_mhz", "mem_clock_mhz", "gpu_temp_c"),
+        *("event_reasons", "power_avg_mw", "power_instant_mw", "pstate", "power_limit_mw", "mem_temp_c"),
+        *("sw_power_cap_ns", "sync_boost_ns", "sw_thermal_ns", "hw_thermal_ns", "hw_power_brake_ns"),
+        *("memory_used_bytes", "energy_mj"),
+    }
+)
+LISTS = {PROCESSES, "nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlEventSetWait_v2"}
+
+
+def spare(one, *names, gpu=0):
+    one.source.spared = {one.facts[gpu].key: frozenset(names)}
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        ("nvmlDeviceGetPowerUsage", ["power_mw"]),
+        ("nvmlDeviceGetMemoryInfo_v2", ["memory_used_bytes"]),
+        (ENERGY, ["energy_mj"]),
+        (UTILISATION, ["gpu_util_pct", "mem_util_pct"]),
+    ],
+)
+def test_spared(host, function, names):
+    """What is spared is not asked and not carried on, on that GPU only; afterwards it is there at once."""
+    one = host(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"))
+    one.tick(3)
+    one.library.fail[function, 0] = lambda: pytest.fail("was asked")
+    spare(one, *names)
+    for _ in range(12):
+        reading = one.tick()
+        assert not set(names) & set(reading.gpus[0].parts[-1].values)
+        assert "sm_clock_mhz" in reading.gpus[0].parts[-1].values
+    assert "another source" in one.source.capabilities()["GPU-a", ""][names[0]].reason
+    assert one.source.capabilities()["GPU-b", ""][names[0]].source == "nvml"
+    one.library.fail.clear()
+    one.source.spared = {}
+    assert set(names) <= set(one.tick().gpus[0].parts[-1].values)
+
+
+def test_spared_in_part(host):
+    """Of what one call gives, all is asked as long as anything of it is wanted."""
+    one = host()
+    spare(one, "gpu_util_pct", "power_avg_mw", "sw_power_cap_ns", "sync_boost_ns")
+    values = one.part("nvml")
+    assert {"mem_util_pct", "power_instant_mw", "sw_thermal_ns"} <= set(values)
+
+
+@pytest.mark.parametrize("ticks", [1, 3, 20])
+def test_spared_activity(host, ticks):
+    """No sample is taken while all activity is spared, and no window goes back over the pause."""
+    one = host(FakeGpu("sawtooth"))
+    one.tick(3)
+    spare(one, *ACTIVE)
+    calls = one.library.calls["nvmlGpmSampleGet"]
+    for _ in range(ticks):
+        assert [part.source for part in one.tick().gpus[0].parts] == ["nvml"]
+    assert one.library.calls["nvmlGpmSampleGet"] == calls
+    spare(one, *(ACTIVE - {"nvlink_rx_mib_s"}))
+    assert one.part("nvml-gpm") is None  # the new window begins
+    now = one.clock.now - one.library.loaded_s
+    window = one.library.gpus[0].window(now, now + 1)
+    assert one.part("nvml-gpm")["sm_util"] == pytest.approx(window["sm_util"])
+
+
+def test_everything_spared(host):
+    """Then lists and events are read on, and a GPU without answers is none that is lost."""
+    one = host(*three())
+    one.tick(2)
+    one.source.spared = {facts.key: ACTIVE | PLAIN for facts in one.facts}
+    before = one.library.calls.copy()
+    one.library.xids.append((1, 31))
+    readings = [one.tick() for _ in range(30)]
+    assert set(one.library.calls - before) == {*LISTS, "nvmlDeviceGetMigMode"}
+    assert all(gpu.up and gpu.owners for reading in readings for gpu in reading.gpus)
+    assert readings[0].gpus[1].parts[0].values == {"xid_events": (31,)}
+    assert readings[1].gpus[1].parts == ()
+    assert one.library.inits == 1
+    one.library.fail["*", 1] = LOST
+    assert ups(one.tick(3)) == {"GPU-a": True, "GPU-b": False, "GPU-c": True}
+
+
+def test_the_little_that_is_asked_has_no_answer(host):
+    """A GPU is not lost because the one thing still asked of it has no value; it is when nothing has."""
+    one = host(*three())
+    one.source.spared = {facts.key: PLAIN - {"mem_temp_c"} for facts in one.facts}
+    one.tick(2)
+    one.library.fail["field", 82] = pynvml.NVML_ERROR_NOT_READY
+    for _ in range(12):
+        reading = one.tick()
+        assert all(ups(reading).values())
+        assert all(not PLAIN & set(gpu.parts[-1].values) - {"mem_temp_c"} for gpu in reading.gpus)
+    one.library.fail["*", 0] = pynvml.NVML_ERROR_UNKNOWN
+    assert not all(ups(one.tick())["GPU-a"] for _ in range(5))
+
+
+def test_owners_without_gpu_util(host):
+    """Where GPU-Util is spared the list follows its cadence, and an empty one is believed."""
+    gpu = FakeGpu("gemm")
+    gpu.pids = []
+    one = host(gpu)
+    assert one.tick().gpus[0].owners is None
+    spare(one, "gpu_util_pct", "mem_util_pct")
+    assert one.tick().gpus[0].owners == ()
+    before = one.library.calls[PROCESSES]
+    gpu.pids = [7]
+    found = [one.tick().gpus[0].owners for _ in range(9)]
+    assert found[3:] == [(7,)] * 6
+    assert one.library.calls[PROCESSES] == before + 3
+    one.source.spared = {}
+    one.tick(3)
+    before = one.library.calls[PROCESSES]
+    spare(one, "gpu_util_pct", "mem_util_pct")
+    one.tick(3)
+    assert one.library.calls[PROCESSES] == before + 1
+
+
+def test_lists_only(host):
+    """Process lists and events are read, and no values: for who wants them from another source."""
+    one = host(*three(), lists_only=True)
+    before = one.library.calls.copy()
+    one.library.xids.append((0, 79))
+    first, *readings = [one.tick() for _ in range(30)]
+    assert set(one.library.calls - before) == {*LISTS, "nvmlDeviceGetMigMode"}
+    assert first.gpus[0].parts[0].values == {"xid_events": (79,)}
+    assert all(gpu.up and gpu.owners and not gpu.parts for reading in readings for gpu in reading.gpus)
+    assert one.facts[0].model == "NVIDIA H200"
+    known = one.source.capabilities()["GPU-a", ""]
+    assert {name for name, one in known.items() if one.source} == {"owners"}
+    assert {one.reason for name, one in known.items() if name != "owners"} == {
+        "only process lists are read through NVML"
+    }
+    assert not one.library.samples
+
+
+def test_lists_only_without_answers(host):
+    """A GPU whose lists cannot be read is there, unless the driver says that it is lost."""
+    one = host(*three(), lists_only=True)
+    one.tick()
+    for function in LISTS:
+        one.library.fail[function, 0] = pynvml.NVML_ERROR_UNKNOWN
+    one.library.fail["*", 1] = LOST
+    reading = one.tick(4)
+    assert ups(reading) == {"GPU-a": True, "GPU-b": False, "GPU-c": True}
+    assert reading.gpus[0].owners is None
+
+
 # --- capabilities
 
 
@@ -902,7 +1005,7 @@ def test_capabilities(host):
     """After a first window every value that recordings hold is served, by the part that carries it."""
     one = host()
     one.tick()
-    known = one.source.capabilities()[one.facts[0].uuid]
+    known = one.source.capabilities()[one.facts[0].key]
     assert {name: one.source for name, one in known.items() if one.source is None} == {
         "dmma_tensor_util": None
     }
@@ -915,7 +1018,7 @@ def test_capabilities(host):
 def test_capabilities_before_a_reading(host):
     """Nothing is claimed to be served before it was."""
     one = host()
-    assert {capability.reason for capability in one.source.capabilities()[one.facts[0].uuid].values()} == {
+    assert {capability.reason for capability in one.source.capabilities()[one.facts[0].key].values()} == {
         "no value yet"
     }
 

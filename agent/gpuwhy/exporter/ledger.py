@@ -337,6 +337,9 @@ def _health_values(series: Series, health: Health) -> Iterator[tuple[Child, floa
         case "source_up":
             for source, up in health.source_up.items():
                 yield (source,), float(up)
+        case "source_yielding":
+            for source, yielding in health.source_yielding.items():
+                yield (source,), float(yielding)
         case "source_degraded":
             yield (), float(health.degraded)
         case "last_sample_timestamp_seconds" if health.last_sample_unix_s is not None:

@@ -21,13 +21,15 @@ class Health:
     ``gpu_up`` is by ``GpuFacts.key``, ``source_up`` has one entry per source in use; a GPU or
     source that is missing has no series. ``degraded`` is True while a lower source stands in for
     one that was lost. ``last_sample_unix_s`` is the wall-clock end of the last device reading,
-    None before the first.
+    None before the first. ``source_yielding`` is True for a source whose profiling is paused or taken
+    by another tool.
     """
 
     gpu_up: Mapping[GpuKey, bool] = field(default_factory=dict)
     source_up: Mapping[str, bool] = field(default_factory=dict)
     degraded: bool = False
     last_sample_unix_s: float | None = None
+    source_yielding: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

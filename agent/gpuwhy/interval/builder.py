@@ -11,6 +11,7 @@ from gpuwhy.sample import Sample
 from gpuwhy.source import GpuFacts, Reading
 
 DEFAULT_INTERVAL_S = 5.0
+SILENT_PERIODS = 3  # after which a slow source is waited for no more
 TAIL = 0.5  # of an interval: a shorter end joins the interval before it
 _DUST_S = 1e-6  # Unix times, the clock of rows without another one, have steps of 2.4e-7
 
@@ -52,7 +53,8 @@ class IntervalBuilder:
 
     Intervals lie end to end from the first reading's start, and again from where the clock itself began
     anew. ``interval_s`` is stretched to twice the source's period. A restart ends an interval early, so
-    that none mixes two runs. With ``hold`` the newest interval is kept back until the next is whole, so
+    that none mixes two runs. Where some source is slower than the readings, an interval closes that much
+    later, because what that source says of it comes as late. With ``hold`` the newest interval is kept back until the next is whole, so
     that a short tail can be joined to it; without, a tail is an interval of its own.
     """
 
@@ -63,10 +65,19 @@ class IntervalBuilder:
         self._start_s: float | None = None
         self._length_s = interval_s
         self._last_s = 0.0
-        self._unix_s = 0.0
         self._pieces: dict[Key, list[_Piece]] = {}
+        self._pending: list[_Piece] = []  # of intervals to come
+        self._lag_s = 0.0  # period of the slowest source, 0 where none is slower than the readings
+        self._lag_until_s = 0.0
+        self._newest: Reading | None = None
         self._gpus: dict[Key, GpuFacts] = {}
+        self._gone: set[Key] = set()
         self._up: frozenset[Key] = frozenset()
+
+    @property
+    def length_s(self) -> float:
+        """Length of the interval in the making."""
+        return self._length_s
 
     def add(self, reading: Reading, samples: Sequence[Sample]) -> list[list[Interval]]:
         """The intervals that this reading completes, oldest first, each a list of all GPUs."""
@@ -82,27 +93,15 @@ class IntervalBuilder:
             self._start_s = self._last_s = end - min(reading.span_s, 2 * reading.period_s)
         if end <= self._last_s:
             return done
-        if not self._gpus:
-            self._length_s = self._length(reading)
-        self._gpus.update((gpu.facts.key, gpu.facts) for gpu in reading.gpus)
-        if reading.gpus:
-            self._up = frozenset(gpu.facts.key for gpu in reading.gpus if gpu.up)
+        self._note_slow(reading, samples)
+        self._note_gpus(reading)
         # The processes, which are many, are not needed any more.
-        pending = [
+        self._pending += [
             _Piece(replace(sample, host=None), sample.end_s - max(sample.start_s, self._start_s), 1.0)
             for sample in samples
         ]
-        while end >= (border := self._start_s + self._length_s) - _DUST_S:
-            pending = self._put(pending, border)
-            done += self._close(self._start_s, border, reading)
-            # A gap of any length is one interval of no data, not one for each five seconds of it.
-            first = min((piece.sample.end_s - piece.seconds for piece in pending), default=end)
-            whole = int((first - border + _DUST_S) // self._length_s)
-            if whole > 1:
-                done += self._close(border, border + whole * self._length_s, reading)
-        self._put(pending, math.inf)
-        self._last_s, self._unix_s = end, reading.unix_s
-        return done
+        self._last_s, self._newest = end, replace(reading, gpus=(), host=None)
+        return done + self._close_until(end - self._lag_s)
 
     def advance(self, now_s: float, unix_s: float, period_s: float) -> list[list[Interval]]:
         """Closes what has ended by ``now_s`` though no reading came: that time is a gap.
@@ -114,6 +113,24 @@ class IntervalBuilder:
             return []
         return self.add(Reading(end, unix_s - 2 * period_s, period_s, period_s, gpus=()), [])
 
+    def _note_slow(self, reading: Reading, samples: Sequence[Sample]) -> None:
+        """Remembers the slowest source for as long as it has something to say."""
+        slowest = max((sample.period_s for sample in samples), default=0.0)
+        if slowest > reading.period_s and slowest >= self._lag_s:
+            self._lag_s, self._lag_until_s = slowest, reading.end_s + SILENT_PERIODS * slowest
+        elif reading.end_s > self._lag_until_s:
+            self._lag_s = 0.0
+
+    def _note_gpus(self, reading: Reading) -> None:
+        if not self._gpus:
+            self._length_s = self._length(reading)
+        present = {gpu.facts.key: gpu.facts for gpu in reading.gpus}
+        self._gpus.update(present)
+        if present:
+            self._up = frozenset(gpu.facts.key for gpu in reading.gpus if gpu.up)
+        # A board without one of its slices: that was taken apart, and is no GPU that does not answer.
+        self._gone = {key for key in self._gpus if key[1] and key not in present and (key[0], "") in present}
+
     def finish(self) -> list[list[Interval]]:
         """The last intervals. A tail of less than half an interval joins the one before it, if that is held."""
         done = self._cut()
@@ -121,7 +138,23 @@ class IntervalBuilder:
         return done
 
     def _length(self, reading: Reading) -> float:
-        return max(self._interval_s, 2 * reading.period_s)
+        return max(self._interval_s, 2 * max(reading.period_s, self._lag_s))
+
+    def _close_until(self, late_s: float) -> list[list[Interval]]:
+        """Closes what had ended at ``late_s``; what was read of later times stays pending."""
+        done: list[list[Interval]] = []
+        reading = self._newest
+        if reading is None or self._start_s is None:
+            return done
+        while late_s >= (border := self._start_s + self._length_s) - _DUST_S:
+            self._pending = self._put(self._pending, border)
+            done += self._close(self._start_s, border, reading)
+            # A gap of any length is one interval of no data, not one for each five seconds of it.
+            first = min((piece.sample.end_s - piece.seconds for piece in self._pending), default=late_s)
+            whole = int((min(first, late_s) - border + _DUST_S) // self._length_s)
+            if whole > 1:
+                done += self._close(border, border + whole * self._length_s, reading)
+        return done
 
     def _put(self, pieces: Sequence[_Piece], border: float) -> list[_Piece]:
         """Takes what of each piece lies before ``border`` into the interval, and returns what lies after."""
@@ -145,22 +178,26 @@ class IntervalBuilder:
 
     def _cut(self) -> list[list[Interval]]:
         """Ends the interval in the making where the last reading ended, and lets go of all."""
-        done: list[list[Interval]] = []
-        if self._start_s is not None and self._last_s - self._start_s > _DUST_S:
+        done = self._close_until(self._last_s)
+        self._pending = self._put(self._pending, math.inf)
+        if self._newest is not None and self._start_s is not None and self._last_s - self._start_s > _DUST_S:
             short = self._last_s - self._start_s < TAIL * self._length_s
-            tail = self._span(self._start_s, self._last_s, self._unix_s)
+            tail = self._span(self._start_s, self._last_s, self._newest.unix_s)
             if self._held is not None and short:
                 self._held.join(tail)
             else:
-                done = self._emit(tail)
+                done += self._emit(tail)
         if self._held is not None:
             done.append(self._held.intervals())
-        self._held, self._pieces, self._gpus = None, {}, {}
+        self._held, self._pieces, self._pending, self._gpus = None, {}, [], {}
+        self._lag_s = 0.0
         return done
 
     def _span(self, start_s: float, end_s: float, unix_end_s: float) -> _Span:
         span = _Span(start_s, end_s, unix_end_s, self._pieces, dict(self._gpus), self._up)
         self._start_s, self._pieces = end_s, {}
+        for slice_ in self._gone & self._gpus.keys():
+            del self._gpus[slice_]
         return span
 
     def _emit(self, span: _Span) -> list[list[Interval]]:
@@ -178,12 +215,14 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
     set_s: dict[str, float] = {}  # by reason, from the bits
     set_in: dict[str, int] = {}
     counted: dict[str, tuple[float, float]] = {}  # by reason, from the counters: in it, read
-    read_s = covered_s = 0.0
+    read_s = 0.0
+    covered: dict[float, float] = {}  # by pace: what is read at several speaks of the same time
     owners: set[int] | None = None
     family: set[str] = set()
+    holder = ""
     for piece in pieces:
         sample, seconds = piece.sample, piece.seconds
-        covered_s += seconds
+        covered[sample.period_s] = covered.get(sample.period_s, 0.0) + seconds
         for name, value in sample.values.items():
             values.setdefault(name, []).append(value)
             weights.setdefault(name, []).append(seconds)
@@ -201,6 +240,7 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         if sample.owners is not None:
             owners = (owners or set()).union(sample.owners)
         family |= sample.family
+        holder = sample.holder or holder
     # The driver's counters see what falls between samples, the bits see what has no counter.
     reasons = {reason: seconds / read_s for reason, seconds in set_s.items()}
     for reason, (seconds, of) in counted.items():
@@ -210,7 +250,7 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         start_s=span.start_s,
         end_s=span.end_s,
         unix_end_s=span.unix_end_s,
-        covered_s=min(covered_s, span.end_s - span.start_s),
+        covered_s=min(max(covered.values(), default=0.0), span.end_s - span.start_s),
         samples=len(pieces),
         stats={name: Stat(tuple(values[name]), tuple(weights[name])) for name in values},
         gains=gains,
@@ -219,5 +259,6 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         reason_samples=set_in if read_s > 0 else None,
         owners=None if owners is None else frozenset(owners),
         family=frozenset(family),
+        holder=holder,
         up=key in span.up,
     )

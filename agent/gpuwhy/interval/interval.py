@@ -55,6 +55,7 @@ class Interval:
     ``reasons`` is the share of covered time in each clock-event reason, None when neither reasons nor
     the driver's counters of them were read. ``reason_samples`` says in how many samples each was set,
     None when reasons were not read. ``owners`` are all pids seen with a context, None = not read.
+    ``holder`` is the pod that holds the GPU, "" = not known.
     """
 
     gpu: GpuFacts
@@ -70,6 +71,7 @@ class Interval:
     reason_samples: Mapping[str, int] | None = None
     owners: frozenset[int] | None = None
     family: frozenset[str] = frozenset()
+    holder: str = ""
     up: bool = True
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,10 +14,10 @@ from rich.text import Text
 
 from gpuwhy.config import Config
 from gpuwhy.sample import Normaliser, Sample
-from gpuwhy.sample.signals import DEVICE
+from gpuwhy.sample.signals import SIGNAL_OF_RAW
 from gpuwhy.source import GpuFacts, SourceError
 from gpuwhy.source.host import HostSource
-from gpuwhy.source.nvml import NvmlSource
+from gpuwhy.source.ladder import Key, Ladder, SourceState
 from gpuwhy.verdict.cards import find
 from gpuwhy.workload import attribute
 
@@ -27,17 +27,22 @@ SECONDS = float(LOOKS)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a group of signals is for: the verdicts that need it, and how to get it where it is missing."""
+    """What a group of signals is for: the verdicts that need it, and how to get it where it is missing.
+
+    ``of`` says whose it is where a GPU is split by MIG: the slices' or the board's.
+    """
 
     name: str
     signals: tuple[str, ...]
     without: str
     remedy: str
+    of: Literal["slice", "board"] = "slice"
 
 
 _PROFILING_REMEDY = (
-    "from Hopper on NVML gives them with driver 525 or later; before that only a DCGM host engine does, "
-    "which this version of gpuwhy does not read yet"
+    "from Hopper on NVML gives it with driver 525 or later; on data-centre cards before that, and everywhere "
+    "else, a running DCGM host engine does (package datacenter-gpu-manager-4-core: `systemctl start "
+    "nvidia-dcgm`), or a dcgm-exporter whose counters file has the line"
 )
 NEEDS: tuple[Need, ...] = (
     Need(
@@ -60,15 +65,23 @@ NEEDS: tuple[Need, ...] = (
         ("pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second"),
         "starving has no copy and launch-bound",
         _PROFILING_REMEDY,
+        of="board",
     ),
     Need(
         "clock events",
         ("clock_event_reasons",),
         "throttled only from a very low clock",
         "driver 450 or later; not on every vGPU",
+        of="board",
     ),
-    Need("clocks", ("sm_clock_hertz",), "throttled only by thermal and brake events", "not on every vGPU"),
-    Need("power", ("power_watts",), "no spin-wait by power", "not on every vGPU and laptop"),
+    Need(
+        "clocks",
+        ("sm_clock_hertz",),
+        "throttled only by thermal and brake events",
+        "not on every vGPU",
+        of="board",
+    ),
+    Need("power", ("power_watts",), "no spin-wait by power", "not on every vGPU and laptop", of="board"),
     Need(
         "processes",
         ("owners",),
@@ -106,33 +119,52 @@ NEEDS: tuple[Need, ...] = (
 class Findings:
     """One host's examination.
 
-    ``signals`` has, by GPU and signal, the source that serves it; ``refused`` why one is not
-    served; ``idle`` are GPUs without a process, about whose tree nothing can be said.
+    ``signals`` has, by row and signal, the source that serves it; ``refused`` why one is not served,
+    by row, source and raw name; ``idle`` are rows without a process, about whose tree nothing can be
+    said. ``sources`` are all that were tried, best first; ``advice`` what would make one of them better.
     """
 
     gpus: tuple[GpuFacts, ...]
     cards: Mapping[str, str]
-    signals: Mapping[str, Mapping[str, str]]
-    refused: Mapping[str, Mapping[str, str]]
-    idle: frozenset[str]
+    signals: Mapping[Key, Mapping[str, str]]
+    refused: Mapping[Key, Mapping[str, Mapping[str, str]]]
+    idle: frozenset[Key]
+    sources: Mapping[str, SourceState]
+    advice: Mapping[str, tuple[str, ...]]
+
+    def needs(self, gpu: GpuFacts) -> list[Need]:
+        """What is looked for in this row: a board split by MIG has its clocks and power, a slice the rest."""
+        of = "board" if gpu.split else "slice" if gpu.mig else ""
+        return [need for need in NEEDS if not of or need.of == of]
 
     def missing(self, gpu: GpuFacts) -> list[Need]:
-        """What this GPU lacks. Where nothing runs on it the process tree is not missed."""
-        have = self.signals[gpu.uuid]
+        """What this row lacks. Where nothing runs on it the process tree is not missed."""
+        have = self.signals[gpu.key]
         return [
             need
-            for need in NEEDS
+            for need in self.needs(gpu)
             if not all(signal in have for signal in need.signals)
-            and not (gpu.uuid in self.idle and need.signals[0].startswith("process_tree_"))
+            and not (gpu.key in self.idle and need.signals[0].startswith("process_tree_"))
         ]
+
+    def why(self, gpu: GpuFacts, need: Need) -> list[str]:
+        """What the sources say of the lack, each with its name."""
+        wanted = {raw for raw, signal in SIGNAL_OF_RAW.items() if signal in need.signals} | {*need.signals}
+        found = {
+            f"{source}: {reason}"
+            for source, reasons in self.refused.get(gpu.key, {}).items()
+            for raw, reason in reasons.items()
+            if raw in wanted
+        }
+        return sorted(found) or ["not read"]
 
     @property
     def complete(self) -> bool:
         return not any(self.missing(gpu) for gpu in self.gpus)
 
 
-def examine(config: Config, progress: Callable[[float], None]) -> Findings:
-    """Looks at every GPU for a few seconds.
+def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -> Findings:
+    """Looks at every GPU for a few seconds, through all sources that the configuration allows.
 
     Raises:
         SourceError: no GPU, or a source that cannot start.
@@ -140,43 +172,54 @@ def examine(config: Config, progress: Callable[[float], None]) -> Findings:
     """
     if config.agent.replay_paths:
         raise SourceError("doctor examines this host; a replay has nothing to examine")
-    device, host = NvmlSource(), HostSource()
-    gpus = device.start()
+    host = HostSource()
     normaliser = Normaliser()
     samples: list[Sample] = []
     owners: frozenset[int] = frozenset()
     try:
+        ladder.start()
         for look in range(LOOKS + 1):
             if look:
                 time.sleep(SECONDS / LOOKS)
-            reading = device.read()
+            reading = ladder.read()
             owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
             kernel = host.read(owners)
             samples = attribute(normaliser.samples(replace(reading, host=kernel)))
+            able = ladder.capabilities()
             progress(look * SECONDS / LOOKS)
-        refused = {
-            uuid: {raw: capability.reason for raw, capability in found.items() if capability.source is None}
-            for uuid, found in device.capabilities().items()
-        }
+        sources, advice = ladder.states(), ladder.advice()
     finally:
-        device.close()
+        ladder.close()
         host.close()
-    signals: dict[str, dict[str, str]] = {gpu.uuid: {} for gpu in gpus}
+    gpus = tuple(gpu.facts for gpu in reading.gpus)
+    signals: dict[Key, dict[str, str]] = {gpu.key: {} for gpu in gpus}
+    refused: dict[Key, dict[str, dict[str, str]]] = {}
+    for name, rows in able.items():
+        for key, raws in rows.items():
+            for raw, capability in raws.items():
+                if capability.source is None:
+                    refused.setdefault(key, {}).setdefault(name, {})[raw] = capability.reason
+                elif raw in SIGNAL_OF_RAW and key in signals:
+                    signals[key].setdefault(SIGNAL_OF_RAW[raw], capability.source)
     for sample in samples:
-        signals[sample.gpu.uuid] = dict(sample.sources)
+        signals[sample.gpu.key].update(sample.sources)
         if sample.owners is not None:
-            signals[sample.gpu.uuid]["owners"] = device.name
+            signals[sample.gpu.key]["owners"] = "nvml"
     return Findings(
         gpus=gpus,
         cards={gpu.uuid: find(gpu.model, config.cards.numbers).name for gpu in gpus},
         signals=signals,
         refused=refused,
-        idle=frozenset(sample.gpu.uuid for sample in samples if not sample.owners),
+        idle=frozenset(sample.gpu.key for sample in samples if not sample.owners),
+        sources=sources,
+        advice=advice,
     )
 
 
-def _raw_names(signal: str) -> tuple[str, ...]:
-    return next((tuple(raw for raw, _ in row.raw) for row in DEVICE if row.name == signal), (signal,))
+def _source_state(state: SourceState) -> str:
+    if state.up and state.used:
+        return f"in use; {state.yielding}" if state.yielding else "in use"
+    return "answers, and is not needed" if state.up else "not used"
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
@@ -184,14 +227,23 @@ def as_json(findings: Findings) -> dict[str, Any]:
     return {
         "schema": "gpuwhy-doctor/1",
         "complete": findings.complete,
+        "sources": [
+            {"source": name, "state": _source_state(state), "reason": state.reason}
+            for name, state in findings.sources.items()
+        ],
+        "advice": {name: list(lines) for name, lines in findings.advice.items() if lines},
         "gpus": [
             {
                 "index": gpu.index,
                 "uuid": gpu.uuid,
+                "mig": gpu.mig,
                 "model": gpu.model,
                 "card": findings.cards[gpu.uuid],
-                "signals": dict(sorted(findings.signals[gpu.uuid].items())),
-                "refused": dict(sorted(findings.refused.get(gpu.uuid, {}).items())),
+                "signals": dict(sorted(findings.signals[gpu.key].items())),
+                "refused": {
+                    source: dict(sorted(reasons.items()))
+                    for source, reasons in findings.refused.get(gpu.key, {}).items()
+                },
                 "missing": [
                     {
                         "what": need.name,
@@ -209,37 +261,58 @@ def as_json(findings: Findings) -> dict[str, Any]:
 
 def print_findings(findings: Findings, console: Console) -> None:
     """The examination for people."""
+    _print_sources(findings, console)
+    explained: list[Need] = []
     for gpu in findings.gpus:
-        console.print(Text(f"GPU {gpu.index}  {gpu.model}  {gpu.uuid}", style="bold"))
-        console.print(
-            Text(f"  driver {gpu.driver}, numbers of card {findings.cards[gpu.uuid]!r}", style="dim")
+        slice_ = (
+            f"  MIG {gpu.mig} ({gpu.profile})" if gpu.mig else "  board, split by MIG" if gpu.split else ""
         )
-        have = findings.signals[gpu.uuid]
+        console.print(Text(f"GPU {gpu.index}{slice_}  {gpu.model}  {gpu.uuid}", style="bold"))
+        console.print(
+            Text(
+                f"  driver {gpu.driver or 'not read'}, numbers of card {findings.cards[gpu.uuid]!r}",
+                style="dim",
+            )
+        )
+        have = findings.signals[gpu.key]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("")
         table.add_column("what", no_wrap=True)
         table.add_column("from", overflow="fold")
         missing = findings.missing(gpu)
-        for need in NEEDS:
+        for need in findings.needs(gpu):
             sources = sorted({have[signal] for signal in need.signals if signal in have})
             if need in missing:
-                table.add_row(Text("missing", style="bold"), need.name, Text(_why(findings, gpu, need)))
+                table.add_row(
+                    Text("missing", style="bold"), need.name, Text("; ".join(findings.why(gpu, need)))
+                )
             elif sources:
                 table.add_row("ok", need.name, ", ".join(sources))
             else:
                 table.add_row("-", need.name, "no process holds this GPU now")
         console.print(Padding(table, (0, 0, 0, 2)))
-        for need in missing:
-            console.print()
-            console.print(Padding(Text(f"{need.name}: without it, {need.without}."), (0, 0, 0, 2)))
-            console.print(Padding(Text(f"To have it: {need.remedy}."), (0, 0, 0, 4)))
+        explained += [need for need in missing if need not in explained]
         console.print()
+    for need in explained:
+        console.print(Padding(Text(f"{need.name}: without it, {need.without}."), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"To have it: {need.remedy}."), (0, 0, 1, 4)))
     console.print(
         "Every verdict can be reached." if findings.complete else "Some verdicts cannot be reached here."
     )
 
 
-def _why(findings: Findings, gpu: GpuFacts, need: Need) -> str:
-    refused = findings.refused.get(gpu.uuid, {})
-    reasons = {refused[raw] for signal in need.signals for raw in _raw_names(signal) if raw in refused}
-    return "; ".join(sorted(reasons)) or "not read"
+def _print_sources(findings: Findings, console: Console) -> None:
+    console.print(Text("Sources, best first", style="bold"))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, state in findings.sources.items():
+        said = f"{_source_state(state)}: {state.reason}" if state.reason else _source_state(state)
+        table.add_row(name, Text(said))
+    console.print(Padding(table, (0, 0, 1, 2)))
+    for name, lines in findings.advice.items():
+        if lines and findings.sources[name].up:
+            console.print(Padding(Text(f"{name} could say more:"), (0, 0, 0, 2)))
+            for line in lines:
+                console.print(Padding(Text(line), (0, 0, 0, 4)))
+            console.print()

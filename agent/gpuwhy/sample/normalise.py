@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, MutableMapping
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 from gpuwhy.catalog import HOST_CPU_MODES, PRESSURE_RESOURCES
@@ -12,11 +13,12 @@ from gpuwhy.sample.sample import CgroupSample, HostSample, ProcessSample, Sample
 from gpuwhy.sample.signals import (
     CLOCK_EVENT_BITS,
     CLOCK_EVENT_COUNTERS,
+    CLOCK_EVENT_MASKS,
     DEVICE,
     SIGNALS,
     Signal,
 )
-from gpuwhy.source import GpuReading, HostReading, Reading
+from gpuwhy.source import GpuReading, HostReading, Part, Reading
 
 # "No value" as NVML and DCGM write it: all ones in 32 and 64 bits, DCGM's blank int32, int64 and
 # fp64 with the three classes above each (dcgm_structs.h). As integers, and as floats that they became.
@@ -52,6 +54,8 @@ _HOTTEST = (
     ("main", "main_run_ns"),
 )
 
+SLOW = 1.5  # times the reading's period: what has news less often speaks for a time of its own
+
 Counters = MutableMapping[Hashable, tuple[float, float]]  # name -> (when it was read, what it said)
 
 _RAW: dict[str, tuple[Signal, float]] = {
@@ -62,6 +66,10 @@ _KNOWN_BITS = sum(bit for _, bit in CLOCK_EVENT_BITS)
 
 class Rejected(Exception):  # noqa: N818  it is an outcome, and never leaves this module
     """A raw value that cannot be true; the reason is its argument."""
+
+
+def _is_slow(part: Part, reading: Reading) -> bool:
+    return part.period_s is not None and part.period_s > SLOW * reading.period_s
 
 
 def checked(value: Any) -> float:
@@ -135,6 +143,7 @@ class Normaliser:
     def __init__(self) -> None:
         self.rejected: Counter[tuple[str, str]] = Counter()
         self._counters: Counters = {}
+        self._counting: dict[Hashable, str] = {}  # by counter, the source that told it last
         self._host: Counters = {}
         self._processes: dict[int, tuple[Any, Counters]] = {}
         self._cgroups: dict[int, tuple[str, Counters]] = {}
@@ -160,29 +169,59 @@ class Normaliser:
             # No second is spoken for twice, whatever span a source claims.
             covered = min(covered, reading.end_s - before)
         host = None if reading.host is None else self.host(reading.host)
-        samples = (self._sample(reading, gpu, covered, host) for gpu in reading.gpus if gpu.up)
-        return [sample for sample in samples if sample is not None]
+        samples: list[Sample] = []
+        for gpu in reading.gpus:
+            if gpu.up:
+                samples += self._samples(reading, gpu, covered, host)
+        return samples
+
+    def _samples(
+        self, reading: Reading, gpu: GpuReading, covered: float, host: HostSample | None
+    ) -> list[Sample]:
+        """What was read at the reading's own pace, and a sample for each slower source that had news."""
+        taken: set[str] = set()  # what a better part has given already
+        quick = [part for part in gpu.parts if not _is_slow(part, reading)]
+        found = [self._sample(reading, gpu, quick, taken, covered)]
+        if found[0] is None and gpu.owners is not None:
+            found = [
+                Sample(
+                    gpu.facts, reading.end_s - covered, reading.end_s, reading.unix_s, reading.period_s, {}
+                )
+            ]
+        if found[0] is not None:
+            values = dict(found[0].values)
+            limit = gpu.facts.power_limit_watts
+            if not gpu.facts.mig and limit is not None:
+                values.setdefault("power_limit_watts", limit)
+            found[0] = replace(found[0], values=values, owners=gpu.owners, host=host, holder=gpu.holder)
+        for part in gpu.parts:
+            if _is_slow(part, reading):
+                period = part.period_s or reading.period_s
+                span = min(period if part.span_s is None else part.span_s, 2 * period)
+                slow = self._sample(reading, gpu, [part], taken, span)
+                found.append(None if slow is None else replace(slow, period_s=period, holder=gpu.holder))
+        return [sample for sample in found if sample is not None]
 
     def _sample(
-        self, reading: Reading, gpu: GpuReading, covered: float, host: HostSample | None
+        self, reading: Reading, gpu: GpuReading, parts: Iterable[Part], taken: set[str], covered: float
     ) -> Sample | None:
+        """The device values of some parts, best first; None where they have none that is not ``taken``."""
         values: dict[str, float] = {}
         gains: dict[str, float] = {}
         sources: dict[str, str] = {}
         reasons: frozenset[str] | None = None
         reason_seconds: dict[str, float] = {}
         key, now = gpu.facts.key, reading.end_s
-        for part in gpu.parts:
+        for part in parts:
             for raw, (signal, scale) in _RAW.items():
                 value = part.values.get(raw)
-                if value is None or signal.name in sources:
+                if value is None or signal.name in taken:
                     continue
                 try:
                     if signal.kind == "gauge":
                         values[signal.name] = gauge(signal, value, scale)
                     else:
-                        # By source: two of them need not count from the same zero.
-                        name = (key, signal.name, part.source)
+                        name = self._counted_by(part.source, (key, signal.name))
                         gain = gained(self._counters, name, checked(value) * scale, now, signal.maximum)
                         if gain is not None:
                             gains[signal.name] = gain[0]
@@ -190,32 +229,35 @@ class Normaliser:
                     self.rejected[signal.name, str(rejected)] += 1
                 else:
                     sources[signal.name] = part.source
-            if reasons is None:
-                reasons = self._reasons(part.values.get("event_reasons"))
+                    taken.add(signal.name)
+            for mask in CLOCK_EVENT_MASKS:
+                if "clock_event_reasons" in taken:
+                    break
+                reasons = self._reasons(part.values.get(mask))
                 if reasons is not None:
                     sources["clock_event_reasons"] = part.source
-            for reason, raw in CLOCK_EVENT_COUNTERS:
-                value = part.values.get(raw)
-                if value is None or reason in reason_seconds:
-                    continue
-                try:
-                    name = (key, raw, part.source)
-                    gain = gained(self._counters, name, checked(value) * 1e-9, now, 1.0)
-                except Rejected as rejected:
-                    self.rejected["clock_event_seconds", str(rejected)] += 1
-                else:
-                    if gain is not None:
-                        # Of a gain over a gap, the part of the time that the sample speaks for.
-                        reason_seconds[reason] = gain[0] * min(1.0, covered / gain[1])
-        if not (sources or reason_seconds) and gpu.owners is None:
+                    taken.add("clock_event_reasons")
+            for reason, raws in CLOCK_EVENT_COUNTERS:
+                for raw in raws:
+                    value = part.values.get(raw)
+                    if value is None or raws[0] in taken:
+                        continue
+                    try:
+                        name = self._counted_by(part.source, (key, reason))
+                        gain = gained(self._counters, name, checked(value) * 1e-9, now, 1.0)
+                    except Rejected as rejected:
+                        self.rejected["clock_event_seconds", str(rejected)] += 1
+                    else:
+                        taken.add(raws[0])
+                        if gain is not None:
+                            # Of a gain over a gap, the part of the time that the sample speaks for.
+                            reason_seconds[reason] = gain[0] * min(1.0, covered / gain[1])
+        if not (sources or reason_seconds):
             return None
-        facts = gpu.facts
-        if "power_limit_watts" not in values and facts.power_limit_watts is not None:
-            values["power_limit_watts"] = facts.power_limit_watts
         return Sample(
-            gpu=facts,
-            start_s=reading.end_s - covered,
-            end_s=reading.end_s,
+            gpu=gpu.facts,
+            start_s=now - covered,
+            end_s=now,
             unix_s=reading.unix_s,
             period_s=reading.period_s,
             values=values,
@@ -223,9 +265,14 @@ class Normaliser:
             sources=sources,
             reasons=reasons,
             reason_seconds=reason_seconds,
-            owners=gpu.owners,
-            host=host,
         )
+
+    def _counted_by(self, source: str, counter: Hashable) -> Hashable:
+        """The name of one source's count. Where another source counted meanwhile, it begins anew."""
+        if self._counting.get(counter, source) != source:
+            self._counters.pop((counter, source), None)
+        self._counting[counter] = source
+        return (counter, source)
 
     def _reasons(self, value: Any) -> frozenset[str] | None:
         if value is None:

@@ -71,7 +71,9 @@ class Sample:
     they were last read. ``reasons`` are the clock-event reasons set, None = not read;
     ``reason_seconds`` the driver's own count of them. A signal that was not read is absent.
     ``owners`` are the pids with a context, None = not read. ``family`` names what the owners descend
-    from and live in: GPUs whose families meet work on one job.
+    from and live in: GPUs whose families meet work on one job. ``holder`` is the pod that holds the
+    GPU, where a source says so. A source slower than the readings has samples of its own, without
+    owners and host, with its own ``period_s``.
     """
 
     gpu: GpuFacts
@@ -87,6 +89,7 @@ class Sample:
     owners: tuple[int, ...] | None = None
     family: frozenset[str] = frozenset()
     host: HostSample | None = None
+    holder: str = ""
     up: bool = True
 
     @property

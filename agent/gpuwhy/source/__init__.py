@@ -1,6 +1,7 @@
 """Stage 1: reads what devices and the kernel say. One file per source, ``Reading`` out."""
 
 from gpuwhy.source.reading import (
+    Capability,
     DriverMismatchError,
     GpuFacts,
     GpuReading,
@@ -12,6 +13,7 @@ from gpuwhy.source.reading import (
 )
 
 __all__ = [
+    "Capability",
     "DriverMismatchError",
     "GpuFacts",
     "GpuReading",

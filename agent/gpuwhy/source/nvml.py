@@ -1,19 +1,16 @@
 """Reads GPUs through NVML: activity counters (GPM) where the card has them, and the plain queries.
 
-To read one more thing, add a row to ``QUERIES`` (plain) or ``METRICS`` (GPM), and its signal to
-``sample.signals``. How a row is asked, and what an error code costs, is in ``nvml_calls``.
+What is asked, and how often, is in ``nvml_rows``.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -21,270 +18,23 @@ import pynvml
 from gpuwhy.source.nvml_calls import (
     ACTS,
     Act,
-    Call,
     DriverGoneError,
-    FieldCall,
-    FieldQuery,
-    GpmCall,
     GpuLostError,
-    ProcessList,
-    Query,
     Troubles,
     XidEvents,
     error_name,
     mismatch,
+    text,
 )
-from gpuwhy.source.reading import GpuFacts, GpuReading, NoGpuError, Part, Reading, SourceError
+from gpuwhy.source.nvml_rows import METRICS, PLAIN, XID_EVENTS, Device, Terms, order, wanted
+from gpuwhy.source.reading import Capability, GpuFacts, GpuReading, NoGpuError, Part, Reading, SourceError
+
+__all__ = ["METRICS", "NvmlSource"]
 
 log = logging.getLogger(__name__)
 
 STALE_PERIODS = 5  # after a longer pause everything is asked anew, and no GPM window spans it
 RETRY_S, RETRY_MAX_S = 1.0, 60.0
-
-
-def _memory_v2() -> Any:
-    return pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
-
-
-# What is asked of each GPU, and every how many ticks. Costs are of one call on an H200;
-# GetFieldValues costs the sum of its fields.
-QUERIES: tuple[Query | FieldQuery, ...] = (
-    # 2 us each, and what verdicts are made of.
-    Query(
-        "nvmlDeviceGetUtilizationRates",
-        (("gpu_util_pct", "gpu"), ("mem_util_pct", "memory")),
-        pynvml.c_nvmlUtilization_t,
-    ),
-    Query("nvmlDeviceGetPowerUsage", (("power_mw", "value"),)),
-    Query("nvmlDeviceGetClockInfo", (("sm_clock_mhz", "value"),), arguments=(pynvml.NVML_CLOCK_SM,)),
-    Query("nvmlDeviceGetClockInfo", (("mem_clock_mhz", "value"),), arguments=(pynvml.NVML_CLOCK_MEM,)),
-    Query("nvmlDeviceGetTemperature", (("gpu_temp_c", "value"),), arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
-    Query(
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        (("event_reasons", "value"),),
-        ctypes.c_ulonglong,
-        older=Query(
-            "nvmlDeviceGetCurrentClocksThrottleReasons", (("event_reasons", "value"),), ctypes.c_ulonglong
-        ),
-    ),
-    # 4-5 us a field.
-    FieldQuery((("power_avg_mw", 185), ("power_instant_mw", 186))),
-    FieldQuery((("sw_power_cap_ns", 74), ("sync_boost_ns", 76), ("sw_thermal_ns", 269)), counter=True),
-    # 2-9 us, but they hardly move within an interval.
-    Query("nvmlDeviceGetPerformanceState", (("pstate", "value"),), every=5),
-    Query("nvmlDeviceGetEnforcedPowerLimit", (("power_limit_mw", "value"),), every=5),
-    FieldQuery((("mem_temp_c", 82),), every=5),
-    Query(
-        # Without the driver's own reserve, as nvidia-smi and DCGM count it; the older call counts it in.
-        "nvmlDeviceGetMemoryInfo_v2",
-        (("memory_used_bytes", "used"),),
-        _memory_v2,
-        every=5,
-        older=Query("nvmlDeviceGetMemoryInfo", (("memory_used_bytes", "used"),), pynvml.c_nvmlMemory_t),
-    ),
-    # 3,300-4,100 us, more than all the rest: a counter loses nothing by being read seldom.
-    Query(
-        "nvmlDeviceGetTotalEnergyConsumption",
-        (("energy_mj", "value"),),
-        ctypes.c_ulonglong,
-        every=10,
-        counter=True,
-    ),
-    # 640-930 us each; the event-reason bits say the same each tick, if only of that moment.
-    FieldQuery((("hw_thermal_ns", 270),), every=10, counter=True),
-    FieldQuery((("hw_power_brake_ns", 271),), every=10, counter=True),
-)
-
-# 8-20 us with one process, up to 550 us seen under load; also asked at once when GPU-Util starts or stops.
-_COMPUTE = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
-_MPS_CLIENTS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")
-COMPUTE_EVERY, MPS_EVERY = 3, 10
-
-# One call gives all for 1,450 us (1,100-3,500 under load), five metrics or twelve alike, at each tick.
-# Percent, and MiB/s for links, over the time between two samples.
-METRICS: tuple[tuple[str, int], ...] = (
-    ("graphics_util", pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL),
-    ("sm_util", pynvml.NVML_GPM_METRIC_SM_UTIL),
-    ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
-    ("integer_util", pynvml.NVML_GPM_METRIC_INTEGER_UTIL),
-    ("any_tensor_util", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL),
-    ("dfma_tensor_util", pynvml.NVML_GPM_METRIC_DFMA_TENSOR_UTIL),
-    ("hmma_tensor_util", pynvml.NVML_GPM_METRIC_HMMA_TENSOR_UTIL),
-    ("dmma_tensor_util", pynvml.NVML_GPM_METRIC_DMMA_TENSOR_UTIL),
-    ("imma_tensor_util", pynvml.NVML_GPM_METRIC_IMMA_TENSOR_UTIL),
-    ("dram_bw_util", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL),
-    ("fp64_util", pynvml.NVML_GPM_METRIC_FP64_UTIL),
-    ("fp32_util", pynvml.NVML_GPM_METRIC_FP32_UTIL),
-    ("fp16_util", pynvml.NVML_GPM_METRIC_FP16_UTIL),
-    ("pcie_tx_mib_s", pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
-    ("pcie_rx_mib_s", pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC),
-    ("nvlink_rx_mib_s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC),
-    ("nvlink_tx_mib_s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC),
-)
-
-PLAIN, GPM = "nvml", "nvml-gpm"  # the parts' names
-
-# In the plain part of a reading that follows critical errors only: their codes in order, repeats included.
-XID_EVENTS = "xid_events"
-
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """Whether a raw value of a GPU can be read.
-
-    ``source`` is the part that carries it; None = it cannot be read, for ``reason``.
-    """
-
-    source: str | None
-    reason: str = ""
-
-
-def _wanted() -> list[tuple[str, str]]:
-    """(raw name, part) of all that is asked for; the owners count as one."""
-    names = [(name, GPM) for name, _ in METRICS]
-    for query in QUERIES:
-        pairs: Sequence[tuple[str, object]] = query.raw if isinstance(query, Query) else query.fields
-        names += [(name, PLAIN) for name, _ in pairs]
-    return [*names, ("owners", PLAIN)]
-
-
-class _Device:
-    """One GPU between nvmlInit and nvmlShutdown: its handle and the calls made ready for it.
-
-    ``lost`` says why the handle may not be used any more.
-    """
-
-    def __init__(
-        self,
-        facts: GpuFacts,
-        handle: Any,
-        troubles: Troubles,
-        *,
-        position: int,
-        clock: Callable[[], float],
-        period_s: float,
-    ) -> None:
-        self.facts = facts
-        self.lost: str | None = None
-        self._troubles = troubles
-        self._values: dict[str, Any] = {}
-        self._served: set[str] = set()
-        self._busy = False
-        self._new = True
-        self._calls = [
-            Call(query, handle) if isinstance(query, Query) else FieldCall(query, handle) for query in QUERIES
-        ]
-        pid_max = _pid_max()
-        self._compute = ProcessList(_COMPUTE, handle, every=COMPUTE_EVERY, pid_max=pid_max)
-        self._mps = ProcessList(_MPS_CLIENTS, handle, every=MPS_EVERY, pid_max=pid_max)
-        # Rows of one cadence fall on different ticks, and a row on another tick for each GPU: all
-        # ticks cost about the same.
-        rows = [row for row in (*self._calls, self._compute, self._mps) if row.every > 1]
-        self._phases = {id(row): 3 * place + position for place, row in enumerate(rows)}
-        self._no_gpm = ""
-        self._gpm = self._open_gpm(handle, clock, STALE_PERIODS * period_s)
-
-    def _open_gpm(self, handle: Any, clock: Callable[[], float], longest_s: float) -> GpmCall | None:
-        try:
-            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                self._no_gpm = (
-                    "nvmlGpmQueryDeviceSupport: not on this GPU (data-centre cards have GPM from Hopper on)"
-                )
-                return None
-            gpm = GpmCall(METRICS, handle, clock=clock, longest_s=longest_s)
-        except pynvml.NVMLError as error:
-            self._no_gpm = f"GPM: {error_name(error.value)}"
-            self._troubles.is_final(self.facts, "GPM", (GPM,), error.value, first=True)
-            return None
-        try:
-            self._ask(gpm, {})  # begins the first window
-        except Exception:
-            gpm.free()
-            raise
-        return gpm
-
-    def read(self, tick: int, *, everything: bool, xids: Sequence[int]) -> GpuReading:
-        """Asks what is due at ``tick``, or ``everything``, as it does the first time.
-
-        Raises:
-            GpuLostError: from now on always.
-            DriverGoneError, DriverMismatchError: see ``nvml_calls.ACTS``.
-        """
-        if self.lost is not None:
-            raise GpuLostError(self.lost)
-        active: dict[str, Any] = {}
-        if self._gpm is not None and self._gpm.names:
-            self._ask(self._gpm, active)
-        everything = everything or self._new
-        self._new = False
-        values = self._values
-        due = [row for row in self._calls if row.names and (everything or self._is_due(row, tick))]
-        if due and not sum([self._ask(row, values) for row in due]):
-            raise GpuLostError("nothing that it was asked was answered")
-        self._read_lists(tick, everything=everything)
-        owners = self._owners()
-        self._served.update(active, values, () if owners is None else ("owners",))
-        parts = [Part(PLAIN, {**values, XID_EVENTS: tuple(xids)} if xids else dict(values))]
-        if active:
-            parts.insert(0, Part(GPM, active))
-        for row in self._calls:
-            if row.counter:
-                for name in row.names:
-                    values.pop(name, None)
-        return GpuReading(self.facts, tuple(parts), owners=owners)
-
-    def _is_due(self, row: Call | FieldCall | ProcessList, tick: int) -> bool:
-        return row.every == 1 or (tick + self._phases[id(row)]) % row.every == 0
-
-    def _ask(self, row: Call | FieldCall | GpmCall, values: dict[str, Any]) -> bool:
-        """Asks one row anew; whether anything was answered."""
-        names, first = row.names, not row.answered
-        for name in names:
-            values.pop(name, None)
-        problems = row.ask(values)
-        for refused, code in problems:
-            final = self._troubles.is_final(self.facts, row.what, refused, code, first=first)
-            if final and not row.drop(refused):
-                for name in refused:
-                    self._troubles.refused.pop((self.facts.uuid, name))
-                return self._ask(row, values)
-        return any(name in values for name in names)
-
-    def _read_lists(self, tick: int, *, everything: bool) -> None:
-        busy = bool(self._values.get("gpu_util_pct"))
-        now = everything or busy != self._busy
-        self._busy = busy
-        for row, name in ((self._compute, "owners"), (self._mps, "MPS clients")):
-            if row.dropped or not (now or row.pids is None or self._is_due(row, tick)):
-                continue
-            first = not row.answered
-            code = row.ask()
-            if code != pynvml.NVML_SUCCESS:
-                row.dropped = self._troubles.is_final(self.facts, row.what, (name,), code, first=first)
-            elif row.lies:
-                self._troubles.count(self.facts, row.what, "pids that cannot exist")
-        if busy and self._compute.pids == ():
-            # Someone works whom the list does not show, as inside some containers: it was not read.
-            self._compute.pids = None
-
-    def _owners(self) -> tuple[int, ...] | None:
-        if self._compute.pids is None:
-            return None
-        return tuple(dict.fromkeys((*self._compute.pids, *(self._mps.pids or ()))))
-
-    def capability(self, name: str, source: str) -> Capability:
-        if self.lost is not None:
-            return Capability(None, self.lost)
-        if source == GPM and self._gpm is None:
-            return Capability(None, self._no_gpm)
-        refused = self._troubles.refused.get((self.facts.uuid, name))
-        if refused is not None:
-            return Capability(None, refused)
-        return Capability(source) if name in self._served else Capability(None, "no value yet")
-
-    def free(self) -> None:
-        if self._gpm is not None:
-            self._gpm.free()
 
 
 class _Session:
@@ -296,7 +46,7 @@ class _Session:
 
     def __init__(self) -> None:
         pynvml.nvmlInit()
-        self.devices: dict[str, _Device] = {}
+        self.devices: dict[str, Device] = {}
         self.events = XidEvents()
         self.unread: dict[int, str] = {}
         self.retry = False
@@ -315,9 +65,17 @@ class NvmlSource:
     All methods must be called from one and the same thread; each may hang with the driver. A GPU
     once seen stays in every reading, under its first index, with ``up`` False while it does not
     answer. GPUs that another source has seen may be given as ``expected``: they are kept likewise.
+
+    A GPU in MIG mode has a row for its board and one for each instance that it has now: those go and
+    come as it is reconfigured. Root sees instances without a compute instance too.
+
+    ``spared`` names by ``GpuFacts.key`` the raw values that another source serves; it may be replaced by
+    any thread. What one call gives is not asked when all of it is spared. Process lists and Xid events
+    always are. With ``lists_only`` nothing else is read at all.
     """
 
     name = "nvml"
+    yielding = ""
 
     def __init__(
         self,
@@ -326,12 +84,17 @@ class NvmlSource:
         wall: Callable[[], float] = time.time,
         period_s: float = 1.0,
         expected: Iterable[GpuFacts] = (),
+        lists_only: bool = False,
     ) -> None:
         self.period_s = period_s
+        self.spared: Mapping[tuple[str, str], frozenset[str]] = {}
         self._clock = clock
         self._wall = wall
-        self._facts = {facts.uuid: facts for facts in expected if not facts.mig}
+        self._rows: dict[str, tuple[GpuFacts, ...]] = {}  # by UUID, as they were when last seen
+        for facts in sorted(expected, key=order):
+            self._rows[facts.uuid] = (*self._rows.get(facts.uuid, ()), facts)
         self._troubles = Troubles()
+        self._terms = Terms(self._troubles, clock, STALE_PERIODS * period_s, lists_only)
         self._session: _Session | None = None
         self._down: dict[str, str] = {}
         self._unread_told: set[tuple[int, str]] = set()
@@ -348,7 +111,8 @@ class NvmlSource:
         return Counter(self._troubles.errors)
 
     def start(self) -> tuple[GpuFacts, ...]:
-        """Opens NVML and begins the first activity window. The facts of the GPUs that answer, by index.
+        """Opens NVML and begins the first activity window. The facts of the GPUs that answer, by index,
+        and of their instances.
 
         Raises:
             NoGpuError: no library, no driver or no GPU here; names the remedy.
@@ -404,23 +168,30 @@ class NvmlSource:
         self._last_s = None
         self._drop_session()
 
-    def capabilities(self) -> dict[str, dict[str, Capability]]:
-        """By UUID and raw name: which part carries it, or why none can.
+    def capabilities(self) -> dict[tuple[str, str], dict[str, Capability]]:
+        """By ``GpuFacts.key`` and raw name: which part carries it, or why none can.
 
         Complete after the first reading that comes a period or more after ``start``.
         """
-        found: dict[str, dict[str, Capability]] = {}
+        devices = () if self._session is None else self._session.devices.values()
+        rows = {row.facts.key: row for device in devices if device.lost is None for row in device.rows}
+        found: dict[tuple[str, str], dict[str, Capability]] = {}
         for facts in self._known():
-            device = None if self._session is None else self._session.devices.get(facts.uuid)
+            row = rows.get(facts.key)
             absent = Capability(None, self._down.get(facts.uuid, "NVML does not show this GPU"))
-            found[facts.uuid] = {
-                name: absent if device is None else device.capability(name, source)
-                for name, source in _wanted()
+            spared = self.spared.get(facts.key, frozenset())
+            found[facts.key] = {
+                name: absent if row is None else row.capability(name, source, spared)
+                for name, source in wanted()
             }
         return found
 
+    def advice(self) -> tuple[str, ...]:
+        """Nothing makes NVML say more than it does."""
+        return ()
+
     def _known(self) -> list[GpuFacts]:
-        return sorted(self._facts.values(), key=lambda facts: facts.index)
+        return sorted((facts for rows in self._rows.values() for facts in rows), key=order)
 
     def _read_gpus(self, *, everything: bool) -> tuple[GpuReading, ...]:
         session = self._session
@@ -432,37 +203,40 @@ class NvmlSource:
             except DriverGoneError as error:
                 gone = str(error)
         readings: list[GpuReading] = []
-        for facts in self._known():
-            device = None if session is None or gone is not None else session.devices.get(facts.uuid)
-            codes = xids.get(facts.uuid, ())
-            reading: GpuReading | None = None
+        spared = self.spared
+        for uuid, rows in sorted(self._rows.items(), key=lambda gpu: order(gpu[1][0])):
+            device = None if session is None or gone is not None else session.devices.get(uuid)
+            codes = xids.get(uuid, ())
+            read: list[GpuReading] = []
             if device is not None:
                 try:
-                    reading = device.read(self._tick, everything=everything, xids=codes)
+                    read = device.read(self._tick, everything=everything, xids=codes, spared=spared)
                 except GpuLostError as error:
                     device.lost = str(error)
-                    self._mark_down(facts, str(error))
+                    self._mark_down(uuid, str(error))
                 except DriverGoneError as error:
                     gone = str(error)
-            if reading is None:
-                parts = (Part(PLAIN, {XID_EVENTS: tuple(codes)}),) if codes else ()
-                reading = GpuReading(facts, parts, up=False)
-            elif self._down.pop(facts.uuid, None) is not None:
-                log.info("GPU %d (%s) answers again", facts.index, facts.uuid)
-            readings.append(reading)
+            if read:
+                self._rows[uuid] = tuple(reading.facts for reading in read)
+                if self._down.pop(uuid, None) is not None:
+                    log.info("GPU %d (%s) answers again", rows[0].index, uuid)
+            else:
+                read = [GpuReading(facts, up=False) for facts in rows]
+                if codes:
+                    read[0] = replace(read[0], parts=(Part(PLAIN, {XID_EVENTS: tuple(codes)}),))
+            readings += read
         if gone is not None:
-            for facts in self._known():
-                self._mark_down(facts, gone)
+            for uuid in self._rows:
+                self._mark_down(uuid, gone)
             self._drop_session()
             self._restart = True
         return tuple(readings)
 
-    def _mark_down(self, facts: GpuFacts, reason: str) -> None:
-        if facts.uuid not in self._down:
-            log.error(
-                "GPU %d (%s) is down (%s); NVML is reopened until it is back", facts.index, facts.uuid, reason
-            )
-        self._down[facts.uuid] = reason
+    def _mark_down(self, uuid: str, reason: str) -> None:
+        if uuid not in self._down:
+            index = self._rows[uuid][0].index
+            log.error("GPU %d (%s) is down (%s); NVML is reopened until it is back", index, uuid, reason)
+        self._down[uuid] = reason
 
     def _drop_session(self) -> None:
         session, self._session = self._session, None
@@ -473,7 +247,7 @@ class NvmlSource:
         session = self._session
         if session is None or session.retry:
             return False
-        return all(uuid in session.devices and session.devices[uuid].lost is None for uuid in self._facts)
+        return all(uuid in session.devices and session.devices[uuid].lost is None for uuid in self._rows)
 
     def _mend(self, now: float) -> None:
         """Reopens NVML, at growing intervals, while a GPU that was seen does not answer.
@@ -513,7 +287,6 @@ class NvmlSource:
         """
         session = _Session()
         try:
-            self._troubles.refused.clear()
             for index in range(pynvml.nvmlDeviceGetCount()):
                 self._add_device(session, index)
         except BaseException:
@@ -525,15 +298,10 @@ class NvmlSource:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             facts = self._named(_facts(index, handle))
-            self._facts[facts.uuid] = facts
-            session.devices[facts.uuid] = _Device(
-                facts,
-                handle,
-                self._troubles,
-                position=len(session.devices),
-                clock=self._clock,
-                period_s=self.period_s,
-            )
+            self._rows.setdefault(facts.uuid, (facts,))
+            device = Device(facts, handle, self._terms, position=len(session.devices))
+            session.devices[facts.uuid] = device
+            self._rows[facts.uuid] = tuple(row.facts for row in device.rows)
         except GpuLostError as error:
             self._skip(session, index, str(error), retry=True)
             return
@@ -565,10 +333,10 @@ class NvmlSource:
 
     def _named(self, facts: GpuFacts) -> GpuFacts:
         """``facts`` under the index that this UUID had first; no two GPUs share one."""
-        known = self._facts.get(facts.uuid)
+        known = self._rows.get(facts.uuid)
         if known is not None:
-            return replace(facts, index=known.index)
-        taken = {other.index for other in self._facts.values()}
+            return replace(facts, index=known[0].index)
+        taken = {other.index for other in self._known()}
         return facts if facts.index not in taken else replace(facts, index=max(taken) + 1)
 
 
@@ -631,18 +399,13 @@ def _facts(index: int, handle: Any) -> GpuFacts:
     pci = read(pynvml.nvmlDeviceGetPciInfo, handle)
     memory = read(pynvml.nvmlDeviceGetMemoryInfo, handle)
     capability = read(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    mig = read(pynvml.nvmlDeviceGetMigMode, handle)
-    if mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-        log.info(
-            "GPU %d (%s) is split by MIG: only what NVML says of the whole board is read", index, _text(uuid)
-        )
     return GpuFacts(
         index=index,
-        uuid=_text(uuid),
-        model=_text(read(pynvml.nvmlDeviceGetName, handle)),
-        pci_bus_id=_text(pci.busId) if pci is not None else "",
+        uuid=text(uuid),
+        model=text(read(pynvml.nvmlDeviceGetName, handle)),
+        pci_bus_id=text(pci.busId) if pci is not None else "",
         compute_capability="" if capability is None else "{}.{}".format(*capability),
-        driver=_text(read(pynvml.nvmlSystemGetDriverVersion)),
+        driver=text(read(pynvml.nvmlSystemGetDriverVersion)),
         power_limit_watts=scaled(1e-3, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         default_power_limit_watts=scaled(1e-3, pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
         sm_clock_max_hertz=scaled(1e6, pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
@@ -651,14 +414,3 @@ def _facts(index: int, handle: Any) -> GpuFacts:
         pcie_generation=read(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         pcie_width=read(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     )
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _pid_max() -> int:
-    try:
-        return int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 4194304  # the kernel's own bound on 64-bit machines

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Literal
 
 import pynvml
 
@@ -90,15 +90,13 @@ def mismatch() -> DriverMismatchError:
 
 
 class Troubles:
-    """What went wrong, for the log and for ``doctor``; outlives the handles.
+    """What went wrong, for the log; outlives the handles.
 
-    ``errors`` counts odd answers by (uuid, function, what). ``refused`` says by (uuid, raw name) why
-    a value is not asked any more.
+    ``errors`` counts odd answers by (uuid, function, what), those of MIG instances with their GPU's.
     """
 
     def __init__(self) -> None:
         self.errors: Counter[tuple[str, str, str]] = Counter()
-        self.refused: dict[tuple[str, str], str] = {}
         self._told: set[tuple[str, str]] = set()
 
     def is_final(
@@ -120,7 +118,6 @@ class Troubles:
         if act is Act.LOST:
             raise GpuLostError(reason)
         if act is Act.NEVER or act is Act.DENIED:
-            self.refused.update({(gpu.uuid, name): reason for name in names})
             self._tell_once(gpu, names, reason, denied=act is Act.DENIED)
             return True
         if act is None:
@@ -146,6 +143,11 @@ class Troubles:
             log.debug("GPU %d (%s): not available: %s (%s)", gpu.index, gpu.uuid, what, reason)
 
 
+def text(value: Any) -> str:
+    """A string of NVML's, which may be bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
 def _function(name: str) -> Callable[..., int] | None:
     """A C function of the loaded library, None where this driver does not have it."""
     found: Callable[..., int] | None = getattr(pynvml.nvmlLib, name, None)
@@ -163,7 +165,8 @@ class Query:
 
     ``raw`` pairs raw names with the field of the result that holds them. A gauge is carried until
     it is asked again; a ``counter`` is reported only when it was read. ``older`` asks the same of
-    drivers that do not have ``function``.
+    drivers that do not have ``function``. ``mig`` says whose it is on a GPU in MIG mode: nobody's,
+    the whole board's, or each instance's.
     """
 
     function: str
@@ -172,6 +175,7 @@ class Query:
     arguments: tuple[int, ...] = ()
     every: int = 1
     counter: bool = False
+    mig: Literal["", "board", "instance"] = "board"
     older: Query | None = None
 
 
@@ -182,6 +186,7 @@ class FieldQuery:
     fields: tuple[tuple[str, int], ...]
     every: int = 1
     counter: bool = False
+    mig: Literal["", "board", "instance"] = "board"
 
 
 class Call:
@@ -273,7 +278,7 @@ class FieldCall:
 
 
 class GpmCall:
-    """Two samples of one GPU, taken in turn, and the metrics between them.
+    """Two samples of one GPU, or of one of its MIG instances, taken in turn, and the metrics between them.
 
     ``metrics`` pairs raw names with metric ids. A window longer than ``longest_s`` gives nothing.
     """
@@ -282,18 +287,19 @@ class GpmCall:
         self,
         metrics: tuple[tuple[str, int], ...],
         handle: Any,
+        instance: int | None = None,
         *,
         clock: Callable[[], float],
         longest_s: float,
     ) -> None:
-        self.what = "nvmlGpmSampleGet"
+        self.what = self._sampling = "nvmlGpmSampleGet" if instance is None else "nvmlGpmMigSampleGet"
         self.answered = False
-        self._handle = handle
+        self._sampled = (handle,) if instance is None else (handle, instance)
         self._clock = clock
         self._longest_s = longest_s
         self._taken_s: float | None = None
         self._alone = False
-        self._sample_get = _function("nvmlGpmSampleGet")
+        self._sample_get = _function(self._sampling)
         self._metrics_get = _function("nvmlGpmMetricsGet")
         self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         self._reference = ctypes.byref(self._request)
@@ -321,8 +327,8 @@ class GpmCall:
         now, before = self._clock(), self._taken_s
         if before is not None and now - before < MIN_WINDOW_S:
             return ()
-        self.what = "nvmlGpmSampleGet"
-        code = self._sample_get(self._handle, self._spare)
+        self.what = self._sampling
+        code = self._sample_get(*self._sampled, self._spare)
         if code != pynvml.NVML_SUCCESS:
             return [(self.names, code)]
         self._last, self._spare = self._spare, self._last
@@ -364,6 +370,10 @@ class GpmCall:
         """Does not ask for ``names`` any more."""
         self._prepare(tuple(metric for metric in self._metrics if metric[0] not in names))
         return True
+
+    def pause(self) -> None:
+        """The next sample begins a window of its own."""
+        self._taken_s = None
 
     def free(self) -> None:
         for sample in self._samples:

@@ -23,8 +23,10 @@ class DriverMismatchError(SourceError):
 class GpuFacts:
     """What does not change while a GPU is up. None = not read.
 
-    ``index`` is the NVML index, ``mig`` the instance id ("" for a whole GPU),
-    ``share_ratio`` the slice's part of the whole GPU.
+    ``index`` is the NVML index, ``mig`` the NVML id of the GPU instance ("" for a whole GPU),
+    ``share_ratio`` the row's part of the whole GPU. A GPU in MIG mode has a row for each instance and
+    one, ``split``, for its board: that carries what is the board's alone (power, clocks, temperatures),
+    no activity, and the share that no instance has.
     """
 
     index: int
@@ -36,6 +38,7 @@ class GpuFacts:
     driver: str = ""
     profile: str = ""
     share_ratio: float = 1.0
+    split: bool = False
     power_limit_watts: float | None = None
     default_power_limit_watts: float | None = None
     sm_clock_max_hertz: float | None = None
@@ -52,10 +55,27 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Raw values of one GPU from one source, by raw name (see ``sample.signals``); None = not read."""
+    """Raw values of one GPU from one source, by raw name (see ``sample.signals``); None = not read.
+
+    They speak for ``span_s`` up to the reading's end; None = for the reading's own span. ``period_s``
+    is how often this source has new ones, None = as often as there are readings.
+    """
 
     source: str
     values: Mapping[str, Any]
+    span_s: float | None = None
+    period_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Whether a raw value of a GPU can be read.
+
+    ``source`` is the part that carries it; None = it cannot be read, for ``reason``.
+    """
+
+    source: str | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +84,15 @@ class GpuReading:
 
     ``parts`` are ordered best source first: a signal is taken from the first part that has it.
     ``owners`` are the pids with a compute context, None when the list was not read.
-    ``up`` is False for a GPU that was there and no longer answers.
+    ``up`` is False for a GPU that was there and no longer answers. ``holder`` is the pod that holds
+    the GPU, as "namespace/pod", where a source says so.
     """
 
     facts: GpuFacts
     parts: tuple[Part, ...] = ()
     owners: tuple[int, ...] | None = None
     up: bool = True
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import msgspec
 from gpuwhy.source.reading import GpuFacts, GpuReading, HostReading, Reading, SourceError
 from gpuwhy.source.replay import FORMAT
 
-PROFILING = "nvml-gpm"
+PROFILING, PLAIN = "nvml-gpm", "nvml"
 HOST_FACTS = ("cpus", "clock_ticks_per_s")
 
 
@@ -74,6 +74,8 @@ def _gpu_header(gpu: GpuFacts) -> dict[str, Any]:
     }
     if gpu.mig:
         fields |= {"mig": gpu.mig, "profile": gpu.profile, "share_ratio": gpu.share_ratio}
+    elif gpu.split:
+        fields |= {"split": True, "share_ratio": gpu.share_ratio}
     return fields
 
 
@@ -104,8 +106,11 @@ def _gpu_row(gpu: GpuReading) -> dict[str, Any]:
     for part in gpu.parts:
         if part.source == PROFILING:
             line["gpm"] = dict(part.values)
-        else:
+        elif part.source == PLAIN:
             line |= {name: value for name, value in part.values.items() if name not in line}
+        else:
+            pace = {} if part.period_s is None else {"period_s": part.period_s, "span_s": part.span_s}
+            line[part.source] = {**part.values, **pace}
     line.setdefault("gpm", None)
     line["procs"] = None if gpu.owners is None else [{"pid": pid} for pid in gpu.owners]
     return line

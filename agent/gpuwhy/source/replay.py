@@ -22,6 +22,7 @@ import msgspec
 
 from gpuwhy.source.reading import GpuFacts, GpuReading, HostReading, Part, Reading, SourceError
 
+OTHER_PARTS = ("dcgm", "dcgm-exporter")  # what is recorded under its source's name
 FORMAT = "gpuwhy-recording/1"
 BUNDLED = Path(__file__).parent.parent / "recordings"
 SUFFIXES = (".jsonl.gz", ".jsonl")
@@ -78,7 +79,7 @@ def _index(gpu: Mapping[str, Any], position: int) -> int:
 
 
 def _facts(gpu: Mapping[str, Any], position: int, driver: str) -> GpuFacts:
-    share = _number(gpu.get("share_ratio"))
+    share, split = _number(gpu.get("share_ratio")), gpu.get("split") is True
     return GpuFacts(
         index=_index(gpu, position),
         uuid=_text(gpu.get("uuid")) or f"GPU-unnamed-{position}",
@@ -88,7 +89,8 @@ def _facts(gpu: Mapping[str, Any], position: int, driver: str) -> GpuFacts:
         compute_capability=_text(gpu.get("compute_capability")),
         driver=driver,
         profile=_text(gpu.get("profile")),
-        share_ratio=share if share is not None and 0 < share <= 1 else 1.0,
+        share_ratio=share if share is not None and (0 < share <= 1 or (split and share == 0)) else 1.0,
+        split=split,
         power_limit_watts=_scaled(gpu.get("power_limit_w"), 1.0),
         default_power_limit_watts=_scaled(gpu.get("default_power_limit_w"), 1.0),
         sm_clock_max_hertz=_scaled(gpu.get("max_sm_clock_mhz"), 1e6),
@@ -212,9 +214,15 @@ def _gpu_reading(facts: GpuFacts, gpu: Mapping[str, Any] | None) -> GpuReading:
         return GpuReading(facts, up=False)
     profiling = gpu.get("gpm")
     owners = gpu.get("procs")
-    parts = [Part("nvml", {key: value for key, value in gpu.items() if key not in {"gpm", "procs"}})]
+    apart = {"gpm", "procs", *OTHER_PARTS}
+    parts = [Part("nvml", {key: value for key, value in gpu.items() if key not in apart})]
     if isinstance(profiling, dict):
         parts.insert(0, Part("nvml-gpm", profiling))
+    for source in OTHER_PARTS:
+        values = gpu.get(source)
+        if isinstance(values, dict):
+            period, span = _scaled(values.get("period_s"), 1.0), _scaled(values.get("span_s"), 1.0)
+            parts.append(Part(source, values, span_s=span, period_s=period))
     return GpuReading(
         facts,
         parts=tuple(parts),

@@ -11,6 +11,7 @@ from gpuwhy.verdict.check import Limit
 from gpuwhy.verdict.types import CauseKey, Evidence
 
 PIPES = ("tensor", "fp64", "fp32", "fp16")
+OF_THE_BOARD = frozenset({"sm_clock_hertz", "memory_clock_hertz", "power_limit_watts"})
 INTEGER_FROM = Limit(
     0.5,
     "integer work runs beside every kernel (0.35 in a sort, 0.27 in training); only above half of the busy time is it the work itself",
@@ -41,25 +42,36 @@ class Case:
     Busy time is bounded by ``busy_low`` and ``busy_high``: both are graphics-engine activity where it
     was read (SM activity on a MIG slice). Else the busiest unit bounds it from below and GPU-Util from
     above. ``compute`` (S) is the busiest pipe and ``dram`` (D) the memory interface, each over its
-    practical peak.
+    practical peak. ``board`` is the interval of the board that a MIG slice is cut from: its clocks and
+    their events are the slice's, and are exported with the board's row alone.
     """
 
     interval: Interval
     card: Card
     profile: str
+    board: Interval | None = None
     peers: Sequence[Case] = field(default=(), repr=False, compare=False)
     # Rules ask for the same few means over and over; adding up samples each time took most of the stage's time.
     means: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, interval: Interval, card: Card, profile: str = "unknown") -> Case:
+    def of(
+        cls, interval: Interval, card: Card, profile: str = "unknown", board: Interval | None = None
+    ) -> Case:
         """The case of one GPU, without its peers."""
         means = {name: stat.mean for name, stat in interval.stats.items()}
-        return cls(interval, card, profile, means=means)
+        return cls(interval, card, profile, board, means=means)
 
     def mean(self, signal: str) -> float | None:
         """A signal's mean over the interval, None = not read."""
+        if self.board is not None and signal in OF_THE_BOARD:
+            return self.board.mean(signal)
         return self.means.get(signal)
+
+    @property
+    def clocked(self) -> Interval:
+        """The interval whose clock events hold here: the board's, for a slice of it."""
+        return self.interval if self.board is None else self.board
 
     def evidence(self, signal: str | None, test: str) -> tuple[Evidence, ...]:
         """A reading as evidence, empty where it was not read."""
@@ -178,7 +190,7 @@ class Case:
 
     @property
     def clock_max_hertz(self) -> float | None:
-        return self.interval.gpu.sm_clock_max_hertz or (
+        return self.clocked.gpu.sm_clock_max_hertz or (
             self.card.sm_clock_max_hertz if self.card.known else None
         )
 
@@ -189,13 +201,13 @@ class Case:
 
     @property
     def memory_clock_ratio(self) -> float | None:
-        clock, top = self.mean("memory_clock_hertz"), self.interval.gpu.memory_clock_max_hertz
+        clock, top = self.mean("memory_clock_hertz"), self.clocked.gpu.memory_clock_max_hertz
         return None if clock is None or not top else clock / top
 
     @property
     def limit_ratio(self) -> float | None:
         """Enforced power limit over the default one, as both were read: a row holds cards of several defaults."""
-        limit, default = self.mean("power_limit_watts"), self.interval.gpu.default_power_limit_watts
+        limit, default = self.mean("power_limit_watts"), self.clocked.gpu.default_power_limit_watts
         return None if limit is None or not default else limit / default
 
     @property
@@ -226,7 +238,7 @@ class Case:
 
     def reason(self, name: str) -> float | None:
         """Share of time in a clock-event reason, None when reasons were not read."""
-        reasons = self.interval.reasons
+        reasons = self.clocked.reasons
         return None if reasons is None else reasons.get(name, 0.0)
 
     @property

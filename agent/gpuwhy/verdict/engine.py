@@ -41,8 +41,14 @@ def judge(
     each GPU's numbers and learns from these intervals. Nothing raises for what was or was not read.
     """
     rows = [find(interval.gpu.model, cards) for interval in intervals]
+    boards = {interval.gpu.uuid: interval for interval in intervals if interval.gpu.split}
     cases = [
-        Case.of(interval, row if learner is None else learner.card(interval.gpu.key, row), profile)
+        Case.of(
+            interval,
+            row if learner is None else learner.card(interval.gpu.key, row),
+            profile,
+            boards.get(interval.gpu.uuid) if interval.gpu.mig else None,
+        )
         for interval, row in zip(intervals, rows, strict=True)
     ]
     for_each = [replace(case, peers=tuple(peer for peer in cases if peer is not case)) for case in cases]
@@ -57,11 +63,16 @@ def _verdict(case: Case) -> Verdict:
     interval = case.interval
     if interval.covered_s <= 0:
         return _unseen(case)
-    throttle = throttled.judge(case)
-    fault = telemetry.judge(case)
-    busy = _busy_part(case)
-    gap = _gap_part(case)
-    headline = _thin(case) or fault or throttle or _headline(case, busy, gap)
+    if interval.gpu.split:
+        fault = throttle = busy = None
+        gap: Finding | None = idle.unallocated(case)
+        headline = _thin(case) or idle.unallocated(case)
+    else:
+        throttle = throttled.judge(case)
+        fault = telemetry.judge(case)
+        busy = _busy_part(case)
+        gap = _gap_part(case)
+        headline = _thin(case) or fault or throttle or _headline(case, busy, gap)
     confidence = min(headline.ceiling, _ceiling(case, headline)) * headline.margin
     if headline.verdict == UNKNOWN:
         confidence = {"telemetry-fault": confidence, "mixed": 0.5}.get(headline.cause, 0.0)
@@ -92,6 +103,7 @@ def _verdict(case: Case) -> Verdict:
         reason=headline.reason,
         flags=_flags(case),
         up=interval.up,
+        workload=interval.holder,
         speed_of_light=min(1.0, sol) if measured else None,
         owners=tuple(sorted(interval.owners or ())),
         signals=case.means,
@@ -204,6 +216,8 @@ def _gap_part(case: Case) -> Finding | None:
 
 
 def _ceiling(case: Case, headline: Finding) -> float:
+    if case.interval.gpu.split:
+        return CEILING_ALL
     ceilings = [CEILING_ALL]
     host = case.host_read
     if headline.key == (IDLE, "free"):
@@ -269,6 +283,9 @@ def _time(
         else:
             lost[blamed.key] = lost.get(blamed.key, 0.0) + share * covered
 
+    if interval.gpu.split:
+        charge(gap, 1.0)
+        return TimeSplit(observed=length, free=free, verdict=seconds)
     if not measured:
         if 1 - case.busy_high >= UNATTRIBUTED_GAP.value:
             charge(gap, 1 - case.busy_high)

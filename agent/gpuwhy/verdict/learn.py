@@ -62,7 +62,7 @@ class Learner:
 
     def learn(self, interval: Interval, verdict: Verdict, card: Card) -> None:
         """Takes what an undisturbed interval shows; ``card`` is the GPU's row without what was learnt."""
-        if interval.coverage < COVERAGE or verdict.flags:
+        if interval.coverage < COVERAGE or verdict.flags or interval.gpu.split:
             return
         if verdict.verdict == IDLE and verdict.cause in {"held", "free"}:
             self._learn_idle(interval, verdict, card)

@@ -38,6 +38,12 @@ def free(case: Case) -> Finding | None:
     return Finding(IDLE, "free", margin(quiet), (*evidence(quiet), Evidence("processes", 0.0, "== 0")))
 
 
+def unallocated(case: Case) -> Finding:
+    """``idle/free`` for a board in MIG mode: its row stands for the share that no instance has."""
+    share = Evidence("gpu_share_ratio", case.interval.gpu.share_ratio, "of the GPU, in no MIG instance")
+    return Finding(IDLE, "free", 1.0, (share,))
+
+
 def polls(case: Case) -> Finding | None:
     """``idle/no-demand`` for a thread that is hot asking, not working: nothing runs and nothing moves."""
     nothing = nothing_runs(case)

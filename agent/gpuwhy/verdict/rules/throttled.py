@@ -44,7 +44,7 @@ def judge(case: Case) -> Finding | None:
     busy = case.busy_low if case.high_signal is None else case.busy_high
     if not at_least(case.high_signal or case.low_signal, busy, BUSY):
         return None
-    if case.interval.reasons is None:
+    if case.clocked.reasons is None:
         return _reasons_unread(case)
     for rule in (_hard, _slowdown, _sw_thermal, _power_cap, _held):
         finding = rule(case)
@@ -79,7 +79,7 @@ def _clock(case: Case, limit: Limit, scale: float = 1.0) -> Check:
 
 
 def _seen_enough(case: Case, reason: str) -> bool:
-    seen = (case.interval.reason_samples or {}).get(reason, 0)
+    seen = (case.clocked.reason_samples or {}).get(reason, 0)
     # Seen by the driver's counter alone, the share speaks for itself.
     return seen == 0 or seen >= HARD_SAMPLES
 
@@ -136,7 +136,7 @@ def _at_limit(case: Case) -> bool:
 
 def _limit(case: Case, limit: Limit) -> Check:
     """Whether the enforced power limit lies under ``limit`` times the default one; limits are exact."""
-    default = case.interval.gpu.default_power_limit_watts or 0.0
+    default = case.clocked.gpu.default_power_limit_watts or 0.0
     check = shown(
         below("power_limit_watts", case.limit_ratio, limit),
         *case.evidence("power_limit_watts", f"< {limit.value * default:.4g}"),
@@ -153,9 +153,9 @@ def _held(case: Case) -> Finding | None:
 
 
 def _unreported(case: Case) -> Finding | None:
-    reasons = case.interval.reasons or {}
+    reasons = case.clocked.reasons or {}
     # The driver's counters know of no application clocks: without the mask nobody said "no reason".
-    if case.interval.reason_samples is None or any(share >= HARD_SHARE.value for share in reasons.values()):
+    if case.clocked.reason_samples is None or any(share >= HARD_SHARE.value for share in reasons.values()):
         return None
     clock = _clock(case, UNREPORTED_CLOCK, expected_clock_ratio(case))
     if not clock:

@@ -1,0 +1,6 @@
+"""Stands for a module of NVIDIA's bindings that the others import."""
+
+DCGM_INT32_BLANK = 0x7FFFFFF0
+DCGM_INT64_BLANK = 0x7FFFFFFFFFFFFFF0
+DCGM_FP64_BLANK = 140737488355328.0
+DCGM_STR_BLANK = "<<<NULL>>>"
