@@ -65,6 +65,10 @@ def test_each_layer_overrides_the_ones_below(file: Path) -> None:
         "agent.interval_seconds": "environment GPUWHY__AGENT__INTERVAL_SECONDS",
         "agent.replay_speed": "default",
         "agent.replay_loop": "default",
+        "agent.dcgm_address": "default",
+        "agent.dcgm_bindings": "default",
+        "agent.dcgm_library": "default",
+        "agent.exporter_url": "default",
         "agent.log_level": "flag --log-level",
         "http.listen": "default",
         "cards.overrides": "default",
@@ -78,6 +82,10 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
     """File and environment, and the flag where there is one, set each option to the same value."""
     text = {
         "agent.source": "replay:a,b",
+        "agent.dcgm_address": "node-1:5556",
+        "agent.dcgm_bindings": "/opt/dcgm/python3",
+        "agent.dcgm_library": "/opt/dcgm/lib",
+        "agent.exporter_url": "http://node-1:9400/metrics",
         "agent.profile": "latency",
         "agent.interval_seconds": "7.5",
         "agent.replay_speed": "4",
@@ -191,7 +199,8 @@ def test_sources(source: str, paths: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["", "dcgm", "NVML", "nvml:0", "replay", "replay:", "replay:a,", "replay:,a", "replay:a,,b"]
+    "source",
+    ["", "DCGM", "exporter", "NVML", "nvml:0", "replay", "replay:", "replay:a,", "replay:,a", "replay:a,,b"],
 )
 def test_what_is_no_source_is_refused(source: str) -> None:
     """Other names, and replays with an empty path, are refused."""
@@ -259,9 +268,10 @@ def test_what_is_no_number_in_bounds_is_refused(file: Path, text: str) -> None:
 
 MESSAGES: list[tuple[str | bytes, str]] = [
     (
-        "agent:\n  source: dcgm\n",
+        "agent:\n  source: dcgn\n",
         (
-            "agent.source is 'dcgm' (F:2): set it to auto, nvml, replay:PATH[,PATH...] or replay:bundled, "
+            "agent.source is 'dcgn' (F:2): set it to auto, dcgm, dcgm-embedded, nvml, dcgm-exporter, "
+            "replay:PATH[,PATH...] or replay:bundled, "
             "or remove it for the default auto"
         ),
     ),
@@ -585,3 +595,28 @@ def test_any_bytes_give_a_configuration_or_its_problems(
 ) -> None:
     """A file that is no text gives a ConfigError."""
     _survives(tmp_path_factory.getbasetemp() / "bytes.yaml", content)
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        (
+            "dcgm_address",
+            ["", "127.0.0.1:5555", "[::1]:5555", "/run/dcgm.sock"],
+            ["5555", ":5555", "host", "h:0", "a:99999"],
+        ),
+        ("dcgm_bindings", ["", "/opt/x"], ["opt/x", "~/x"]),
+        (
+            "exporter_url",
+            ["http://h:9400/metrics", "https://h/"],
+            ["", "h:9400", "ftp://h/", "http://", "http://u@h/", "http://h:0/"],
+        ),
+    ],
+)
+def test_where_sources_are(key: str, good: list[str], bad: list[str]) -> None:
+    """Addresses, folders and URLs are checked before anything is opened."""
+    for text in good:
+        assert getattr(load({f"agent.{key}": text}, {}, default_path=NOWHERE).config.agent, key) == text
+    for text in bad:
+        with pytest.raises(ConfigError, match=f"agent.{key}"):
+            load({f"agent.{key}": text}, {}, default_path=NOWHERE)

@@ -337,7 +337,7 @@ def describe(loaded: Loaded) -> list[Row]:
 def as_text(value: object) -> str:
     """A value as it may stand in the YAML file, on one line."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return value.encode("utf-8", "backslashreplace").decode() or '""'
     if isinstance(value, float):
         return f"{value:.15g}"
     return json.dumps(msgspec.to_builtins(value))

@@ -32,7 +32,7 @@ def test_every_option_is_documented(option: config.Option) -> None:
     assert row == [
         f"`{option.name}`",
         option.expected,
-        f"`{config.as_text(option.default)}`" if option.default != "" else "",
+        f"`{config.as_text(option.default)}`",
         f"`{option.environment}`",
         f"`{option.flag}`" if option.flag else "",
         option.description,

@@ -39,6 +39,7 @@ OPEN_S = 10.0  # some drivers take seconds to initialise
 GRACE_S = 3.0  # that a start waits for better sources when one has opened
 CLOSE_S = 0.3
 PROVEN_S = 60.0  # that a source must have answered for its next failure to be retried soon
+SETS = 64  # of signals whose raw names are kept
 HANGS = 3  # ticks without an answer
 
 
@@ -126,7 +127,8 @@ class _Worker:
 
     def go(self) -> None:
         """Lets it read once, where it is not at it and what it read last has been taken."""
-        if self.asked_s is None and self.reading is None and not (self.idle and self.settled):
+        resting = self.settled and (self.idle or (not self.up and self._clock() < self._retry_at_s))
+        if self.asked_s is None and self.reading is None and not resting:
             self.asked_s = self._clock()
             self._wake.set()
 
@@ -172,8 +174,6 @@ class _Worker:
         source = self.rung.source
         try:
             if not self.up:
-                if self.settled and self._clock() < self._retry_at_s:
-                    return
                 source.start()
             reading = source.read()
             if not self.up:
@@ -227,6 +227,7 @@ class _Served:
 @dataclass(slots=True)
 class _Gpu:
     facts: GpuFacts
+    views: tuple[GpuFacts, ...] = ()  # by source, as of the reading before
     signals: dict[str, _Served] = field(default_factory=dict)
     heard_s: float = 0.0  # when a source last said that it is there and answers
     shown_s: float = 0.0  # when a source last said anything of it
@@ -260,6 +261,7 @@ class Ladder:
         self._steady = frozenset(steady)
         self._needs = frozenset(needs)
         self._gpus: dict[Key, _Gpu] = {}
+        self._raws: dict[frozenset[str], frozenset[str]] = {}
         self._last_s: float | None = None
         self._degraded = False
 
@@ -398,13 +400,16 @@ class Ladder:
             for gpu in reading.gpus:
                 views.setdefault(gpu.facts.key, []).append((rank, reading, gpu))
         for key, seen in views.items():
-            facts = _joined([gpu.facts for _, _, gpu in sorted(seen, key=self._knows_best)])
+            described = tuple(gpu.facts for _, _, gpu in seen)
             known = self._gpus.get(key)
-            if known is None:
-                self._gpus[key] = known = _Gpu(self._placed(facts), heard_s=now)
-            elif known.facts.split is not facts.split:
-                known.signals.clear()
-            known.facts = replace(_joined([facts, known.facts]), index=known.facts.index)
+            if known is None or known.views != described:
+                facts = _joined([gpu.facts for _, _, gpu in sorted(seen, key=self._knows_best)])
+                if known is None:
+                    self._gpus[key] = known = _Gpu(self._placed(facts), heard_s=now)
+                elif known.facts.split is not facts.split:
+                    known.signals.clear()
+                known.facts = replace(_joined([facts, known.facts]), index=known.facts.index)
+                known.views = described
             known.shown_s = now
         self._drop_slices(now)
         readings = [self._one(now, gpu, views.get(key, [])) for key, gpu in self._gpus.items()]
@@ -435,11 +440,17 @@ class Ladder:
 
     def _stepped_down(self, now: float, gpu: _Gpu) -> bool:
         """Whether some signal comes from a lower rung than it did, or from none while others come."""
-        steady = [served for signal, served in gpu.signals.items() if signal in self._steady]
-        lapsed = [served.until_s < now for served in steady]
-        lower = any(served.rank > served.best for served in steady)
+        lapsed = heard = False
+        for signal, served in gpu.signals.items():
+            if signal in self._steady:
+                if served.until_s < now:
+                    lapsed = True
+                elif served.rank > served.best:
+                    return True
+                else:
+                    heard = True
         # A slice without a compute instance has no activity, and nothing is wrong with that.
-        return lower or (any(lapsed) and not all(lapsed) and not gpu.facts.mig)
+        return lapsed and heard and not gpu.facts.mig
 
     def _one(self, now: float, gpu: _Gpu, views: Sequence[tuple[int, Reading, GpuReading]]) -> GpuReading:
         """One GPU's reading: of each signal what the best source says, of its processes what any does."""
@@ -467,38 +478,53 @@ class Ladder:
         taken: dict[str, object] = {}
         lapse = LOST_PERIODS * max(period_s, self.period_s)
         for raw, value in part.values.items():
-            signal = self._signal_of.get(raw)
             if value is None:
                 continue
+            signal = self._signal_of.get(raw)
             if signal is not None:
-                served = gpu.signals.get(signal)
-                if served is not None and self._is_above(now, served, rank):
-                    continue
-                best = rank if served is None else min(rank, served.best)
                 patience = lapse if signal in self._steady else max(lapse, SELDOM_S)
-                gpu.signals[signal] = _Served(rank, now + patience, best)
+                served = gpu.signals.get(signal)
+                if served is None:
+                    gpu.signals[signal] = _Served(rank, now + patience, rank)
+                elif self._is_above(now, served, rank):
+                    continue
+                else:
+                    served.rank, served.until_s = rank, now + patience
+                    served.best = min(rank, served.best)
             taken[raw] = value
         return taken
 
     def _is_above(self, now: float, served: _Served, rank: int) -> bool:
         """Whether a signal is served by a rung above ``rank`` that answers, and had news of late."""
+        if served.rank >= rank or served.until_s < now:
+            return False
         worker = self._workers[served.rank]
-        return served.rank < rank and served.until_s >= now and worker.up and not worker.hangs
+        return worker.up and not worker.hangs
 
     def _spare(self, now: float) -> None:
         """Tells the rungs that can spare themselves calls what is served above them, and whether to stand in."""
         for rank, worker in enumerate(self._workers):
             if worker.rung.spares is not None:
                 worker.rung.spares.spared = {
-                    key: frozenset(
-                        raw
-                        for raw, signal in self._signal_of.items()
-                        if (served := gpu.signals.get(signal)) and self._is_above(now, served, rank)
+                    key: self._raws_of(
+                        frozenset(
+                            signal
+                            for signal, served in gpu.signals.items()
+                            if self._is_above(now, served, rank)
+                        )
                     )
                     for key, gpu in self._gpus.items()
                 }
             if worker.rung.stand_in and self._needs:
                 worker.idle = all(self._is_served(now, gpu, rank) for gpu in self._gpus.values())
+
+    def _raws_of(self, signals: frozenset[str]) -> frozenset[str]:
+        """All raw names of some signals; the sets are few, and the same for most ticks."""
+        found = self._raws.get(signals)
+        if found is None:
+            found = frozenset(raw for raw, signal in self._signal_of.items() if signal in signals)
+            self._raws = {**self._raws, signals: found} if len(self._raws) < SETS else {signals: found}
+        return found
 
     def _is_served(self, now: float, gpu: _Gpu, rank: int) -> bool:
         """Whether sources above ``rank`` give all that is needed of a GPU; a board gives no activity."""
