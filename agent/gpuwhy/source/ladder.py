@@ -308,6 +308,8 @@ class Ladder:
                     worker.watch(OPEN_S)
         for worker in self._workers:
             if worker.rung.required and not worker.up and worker.error is not None:
+                if isinstance(worker.error, NoGpuError) and worker.rung.spares is None:
+                    raise SourceError(str(worker.error))  # NVML alone knows that there is no GPU
                 raise worker.error
         if not any(worker.up for worker in self._workers):
             raise self._refusal()
@@ -331,9 +333,9 @@ class Ladder:
         told = errors.get("nvml") or next(iter(errors.values()))
         if isinstance(told, DriverMismatchError) or len(errors) == 1:
             return told
-        others = "; ".join(f"{name}: {error}" for name, error in errors.items() if error is not told)
+        others = "".join(f"\n{name}: {error}" for name, error in errors.items() if error is not told)
         kind = NoGpuError if isinstance(told, NoGpuError) else SourceError
-        return kind(f"{told} (other sources: {others})")
+        return kind(f"{told}{others}")
 
     def read(self) -> Reading:
         """What all sources have said since the last reading, the best of it per GPU and signal.
