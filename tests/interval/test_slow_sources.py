@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 
 from gpuwhy.interval import Interval, IntervalBuilder
@@ -86,6 +89,22 @@ def test_quick_intervals_come_back_when_the_slow_source_is_gone() -> None:
     assert sum(each.length_s for each in host.done) == pytest.approx(295.0, abs=5.0)
 
 
+def test_period_that_was_guessed_is_forgotten() -> None:
+    """An exporter is taken for a slow one until its changes tell: then intervals are short at once."""
+    host = Host()
+    host.run(10, {})
+    host.second(0.5, span_s=1.0)  # thirty seconds, for all that is known
+    host.period_s = 1.0
+    for _ in range(30):
+        host.second(0.5)
+    assert [each.length_s for each in host.done[-4:]] == [5.0] * 4
+    assert host.done[-1].end_s >= host.now_s - 5.0
+    assert all(one.end_s == two.start_s for one, two in itertools.pairwise(host.done))
+    host.period_s = 10.0
+    host.run(100, dict.fromkeys(range(51, 150, 10), 0.5), first=42)
+    assert host.done[-1].length_s == 20.0
+
+
 def test_finish_gives_what_was_waited_for() -> None:
     """The end of a source closes the intervals that are held open, and loses no second."""
     host = Host()
@@ -111,6 +130,48 @@ def test_slice_that_was_taken_apart_leaves() -> None:
             for intervals in builder.add(reading, normaliser.samples(reading))
         ]
     assert rows == [[("", 5.0), ("1", 5.0)], [("", 10.0), ("1", 10.0)], [("", 15.0)], [("", 20.0)]]
+
+
+@pytest.mark.parametrize("period_s", [5.0, 10.0, 30.0])
+@pytest.mark.parametrize("plain", [True, False])
+def test_periods_are_measured_and_jitter(period_s: float, plain: bool) -> None:
+    """No two changes of an exporter are as far apart to the millisecond: nothing depends on that they are."""
+    chance = random.Random(7)
+    host = Host(period_s, plain=plain)
+    next_s = 3.0
+    for second in range(1, 1200):
+        if second < next_s:
+            host.second()
+            continue
+        host.period_s = period_s + chance.uniform(-0.005, 0.005)
+        host.second(0.5, span_s=period_s + chance.uniform(-0.005, 0.005))
+        next_s += period_s
+    settled = [each for each in host.done if each.start_s > 1000 + 4 * period_s]
+    assert {round(each.length_s, 1) for each in settled} == {2 * period_s}
+    assert min(each.coverage for each in settled) > 0.95
+    assert min(each.stats["sm_active_ratio"].covered_s / each.length_s for each in settled) > 0.95
+
+
+def test_slices_are_there_from_first_to_last() -> None:
+    """Where intervals close late, a MIG instance is in those of its own time, whatever there is by then."""
+    normaliser, builder = Normaliser(), IntervalBuilder(5.0)
+    board = GpuFacts(0, "GPU-a", split=True)
+    observed: dict[str, float] = {}
+    for second in range(1, 601):
+        mig = "1" if second <= 300 else "2"
+        values = {"DCGM_FI_PROF_SM_ACTIVE": 0.5} if second % 30 == 0 else {}
+        parts = (Part("dcgm-exporter", values, span_s=30.0, period_s=30.0),) if values else ()
+        gpus = (
+            GpuReading(board, (Part("nvml", {"power_mw": 1e5}),)),
+            GpuReading(GpuFacts(0, "GPU-a", mig=mig), parts),
+        )
+        reading = Reading(float(second), float(second), 1.0, 1.0, gpus)
+        for intervals in builder.add(reading, normaliser.samples(reading)):
+            for each in intervals:
+                observed[each.gpu.mig] = observed.get(each.gpu.mig, 0.0) + each.length_s
+    assert observed["1"] == pytest.approx(300, abs=65)
+    assert observed["2"] == pytest.approx(300, abs=65)
+    assert observed["1"] + observed["2"] <= observed[""] + 65
 
 
 def test_counter_is_counted_by_one_source_at_a_time() -> None:

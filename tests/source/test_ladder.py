@@ -400,16 +400,22 @@ def test_start_waits_for_better_sources_but_not_for_ever(host) -> None:
 
 
 def test_driver_of_another_version_ends_only_a_host_without_other_sources(host) -> None:
-    """It cannot heal in this process; while another source answers, that does not matter."""
+    """It cannot heal in this process; where another source has ever answered, that one is waited for."""
     host.exporter.refuses = NoGpuError("no exporter")
     ladder = host.up()
     host.tick()
     host.nvml.fails = host.nvml.refuses = DriverMismatchError("different versions")
     assert host.tick(3).gpus[0].parts
     host.dcgm.fails = host.dcgm.refuses = SourceError("gone")
+    assert not host.tick(5 * LOST_PERIODS).gpus[0].up
+    ladder.close()
+    host.dcgm, host.nvml = Fake("dcgm", host.clock), Fake("nvml", host.clock, {GPU: {"sm_util": 1}})
+    host.dcgm.refuses = NoGpuError("no engine")
+    host.up()
+    host.tick(2)
+    host.nvml.fails = host.nvml.refuses = DriverMismatchError("different versions")
     with pytest.raises(DriverMismatchError):
         host.tick(5)
-    ladder.close()
 
 
 def test_close_closes_all_and_leaves_what_hangs(host) -> None:
@@ -461,3 +467,46 @@ def test_capabilities_by_source(host) -> None:
     ladder.capabilities()
     host.tick(2)
     assert ladder.capabilities()["nvml"][GPU.key]["sm_util"] == Capability("nvml")
+
+
+def test_source_that_is_late_loses_nothing(host) -> None:
+    """What comes after its tick is taken at the next one, with the source reading on: no second tick is lost."""
+    host.dcgm.refuses = SourceError("no engine")
+    ladder = host.up()
+    host.tick(2)
+    worker = ladder._workers[1]
+    served = 0
+    for tick in range(10):
+        host.nvml.free.clear()  # slower than the ladder's patience
+        host.nvml.gpus[GPU] = {"sm_util": tick, "xid_events": (tick,)}
+        host.clock.now += PERIOD_S
+        parts = ladder.read().gpus[0].parts
+        served += any("sm_util" in part.values for part in parts)
+        host.nvml.free.set()
+        until(lambda: worker.asked_s is None)
+    assert served >= 9
+
+
+def test_events_of_a_reading_that_is_overtaken_are_kept(host) -> None:
+    """Of two readings between two ticks the newer counts, for the time of both; Xids are those of both."""
+    host.dcgm.refuses = SourceError("no engine")
+    host.nvml.gpus[GPU] = {"sm_util": 1, "xid_events": (31,)}
+    ladder = host.up()
+    until(lambda: ladder._workers[1].reading is not None)
+    host.nvml.gpus[GPU] = {"sm_util": 2, "xid_events": (43,)}
+    (gpu,) = host.tick().gpus
+    assert [value for part in gpu.parts for raw, value in part.values.items() if raw == "sm_util"] == [2]
+    assert sorted(x for part in gpu.parts for x in part.values.get("xid_events", ())) == [31, 43]
+    assert gpu.parts[0].span_s == pytest.approx(2 * PERIOD_S)
+
+
+def test_what_stands_in_is_ready_in_time(host) -> None:
+    """After two readings missed the next source is told to ask again, so that it has values when it is to serve."""
+    host.up()
+    host.tick(3)
+    host.dcgm.gpus[GPU] = {}
+    host.tick(1)
+    assert host.nvml.spared[GPU.key]
+    host.tick(1)
+    assert not host.nvml.spared[GPU.key]
+    assert host.served(2) == {"sm_util": "nvml", "power_mw": "nvml"}

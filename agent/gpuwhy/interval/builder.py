@@ -8,14 +8,19 @@ from dataclasses import dataclass, replace
 
 from gpuwhy.interval.interval import Interval, Stat
 from gpuwhy.sample import Sample
+from gpuwhy.sample.signals import DEVICE
 from gpuwhy.source import GpuFacts, Reading
 
 DEFAULT_INTERVAL_S = 5.0
+STEADY = 0.2  # of a slow source's period: how far it may wander
 SILENT_PERIODS = 3  # after which a slow source is waited for no more
 TAIL = 0.5  # of an interval: a shorter end joins the interval before it
 _DUST_S = 1e-6  # Unix times, the clock of rows without another one, have steps of 2.4e-7
 
 Key = tuple[str, str]
+
+
+_OF_DEVICES = frozenset(signal.name for signal in DEVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,10 @@ class IntervalBuilder:
         self._last_s = 0.0
         self._pieces: dict[Key, list[_Piece]] = {}
         self._pending: list[_Piece] = []  # of intervals to come
-        self._lag_s = 0.0  # period of the slowest source, 0 where none is slower than the readings
-        self._lag_until_s = 0.0
+        self._slow: dict[tuple[Key, str], tuple[float, float]] = {}  # by source: its period, waited for until
         self._newest: Reading | None = None
         self._gpus: dict[Key, GpuFacts] = {}
-        self._gone: set[Key] = set()
+        self._seen: dict[Key, tuple[float, float]] = {}  # by row: from when to when it was there
         self._up: frozenset[Key] = frozenset()
 
     @property
@@ -114,22 +118,35 @@ class IntervalBuilder:
         return self.add(Reading(end, unix_s - 2 * period_s, period_s, period_s, gpus=()), [])
 
     def _note_slow(self, reading: Reading, samples: Sequence[Sample]) -> None:
-        """Remembers the slowest source for as long as it has something to say."""
-        slowest = max((sample.period_s for sample in samples), default=0.0)
-        if slowest > reading.period_s and slowest >= self._lag_s:
-            self._lag_s, self._lag_until_s = slowest, reading.end_s + SILENT_PERIODS * slowest
-        elif reading.end_s > self._lag_until_s:
-            self._lag_s = 0.0
+        """Remembers sources that are slower than the readings, for as long as they have something to say."""
+        before = self._lag_s
+        for sample in samples:
+            for source in set(sample.sources.values()):
+                if sample.period_s > reading.period_s:
+                    until = reading.end_s + SILENT_PERIODS * sample.period_s
+                    # Measured, and never the same twice: intervals keep their length until it really changes.
+                    period, _ = self._slow.get((sample.gpu.key, source), (sample.period_s, 0.0))
+                    if abs(period - sample.period_s) > STEADY * period:
+                        period = sample.period_s
+                    self._slow[sample.gpu.key, source] = (period, until)
+                elif self._slow:
+                    self._slow.pop((sample.gpu.key, source), None)
+        if self._slow:
+            self._slow = {key: slow for key, slow in self._slow.items() if slow[1] >= reading.end_s}
+        if self._lag_s < before and self._start_s is not None:
+            # What was begun for a slower source ends here, if it is longer than it need be.
+            self._length_s = max(self._length(reading), self._last_s - self._start_s)
 
     def _note_gpus(self, reading: Reading) -> None:
         if not self._gpus:
             self._length_s = self._length(reading)
         present = {gpu.facts.key: gpu.facts for gpu in reading.gpus}
         self._gpus.update(present)
+        for key in present:
+            first, _ = self._seen.get(key, (reading.end_s - reading.span_s, 0.0))
+            self._seen[key] = (first, reading.end_s)
         if present:
             self._up = frozenset(gpu.facts.key for gpu in reading.gpus if gpu.up)
-        # A board without one of its slices: that was taken apart, and is no GPU that does not answer.
-        self._gone = {key for key in self._gpus if key[1] and key not in present and (key[0], "") in present}
 
     def finish(self) -> list[list[Interval]]:
         """The last intervals. A tail of less than half an interval joins the one before it, if that is held."""
@@ -139,6 +156,11 @@ class IntervalBuilder:
 
     def _length(self, reading: Reading) -> float:
         return max(self._interval_s, 2 * max(reading.period_s, self._lag_s))
+
+    @property
+    def _lag_s(self) -> float:
+        """Period of the slowest source, 0 where none is slower than the readings."""
+        return max((period for period, _ in self._slow.values()), default=0.0)
 
     def _close_until(self, late_s: float) -> list[list[Interval]]:
         """Closes what had ended at ``late_s``; what was read of later times stays pending."""
@@ -189,16 +211,29 @@ class IntervalBuilder:
                 done += self._emit(tail)
         if self._held is not None:
             done.append(self._held.intervals())
-        self._held, self._pieces, self._pending, self._gpus = None, {}, [], {}
-        self._lag_s = 0.0
+        self._held, self._pieces, self._pending, self._gpus, self._seen = None, {}, [], {}, {}
+        self._slow = {}
         return done
 
     def _span(self, start_s: float, end_s: float, unix_end_s: float) -> _Span:
-        span = _Span(start_s, end_s, unix_end_s, self._pieces, dict(self._gpus), self._up)
+        gpus = {key: facts for key, facts in list(self._gpus.items()) if self._was_there(key, start_s, end_s)}
+        span = _Span(start_s, end_s, unix_end_s, self._pieces, gpus, self._up)
         self._start_s, self._pieces = end_s, {}
-        for slice_ in self._gone & self._gpus.keys():
-            del self._gpus[slice_]
         return span
+
+    def _was_there(self, key: Key, start_s: float, end_s: float) -> bool:
+        """Whether a row is of this time: a MIG slice may be younger, or have been taken apart before.
+
+        A board without one of its slices has lost it for good; a GPU that does not answer stays.
+        """
+        first, last = self._seen[key]
+        board = self._seen.get((key[0], ""))
+        if not key[1] or board is None:
+            return True
+        if board[1] > last and last <= start_s + _DUST_S:
+            del self._gpus[key], self._seen[key]
+            return False
+        return first < end_s - _DUST_S
 
     def _emit(self, span: _Span) -> list[list[Interval]]:
         if self._hold:
@@ -216,13 +251,11 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
     set_in: dict[str, int] = {}
     counted: dict[str, tuple[float, float]] = {}  # by reason, from the counters: in it, read
     read_s = 0.0
-    covered: dict[float, float] = {}  # by pace: what is read at several speaks of the same time
     owners: set[int] | None = None
     family: set[str] = set()
     holder = ""
     for piece in pieces:
         sample, seconds = piece.sample, piece.seconds
-        covered[sample.period_s] = covered.get(sample.period_s, 0.0) + seconds
         for name, value in sample.values.items():
             values.setdefault(name, []).append(value)
             weights.setdefault(name, []).append(seconds)
@@ -230,7 +263,7 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
             gains[name] = gains.get(name, 0.0) + gain * piece.share
         for reason, gain in sample.reason_seconds.items():
             before = counted.get(reason, (0.0, 0.0))
-            counted[reason] = (before[0] + gain * piece.share, before[1] + seconds)
+            counted[reason] = (before[0] + gain * min(1.0, seconds / sample.span_s), before[1] + seconds)
         if sample.reasons is not None:
             read_s += seconds
             for reason in sample.reasons:
@@ -245,12 +278,15 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
     reasons = {reason: seconds / read_s for reason, seconds in set_s.items()}
     for reason, (seconds, of) in counted.items():
         reasons[reason] = max(reasons.get(reason, 0.0), min(1.0, seconds / of))
+    # A signal has one source at a time, so that its seconds are counted once; who owns the GPU is no reading of it.
+    device_s = [sum(of) for name, of in weights.items() if name in _OF_DEVICES]
+    covered_s = max([*device_s, read_s])
     return Interval(
         gpu=span.gpus[key],
         start_s=span.start_s,
         end_s=span.end_s,
         unix_end_s=span.unix_end_s,
-        covered_s=min(max(covered.values(), default=0.0), span.end_s - span.start_s),
+        covered_s=min(covered_s, span.end_s - span.start_s),
         samples=len(pieces),
         stats={name: Stat(tuple(values[name]), tuple(weights[name])) for name in values},
         gains=gains,

@@ -210,7 +210,7 @@ def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -
         cards={gpu.uuid: find(gpu.model, config.cards.numbers).name for gpu in gpus},
         signals=signals,
         refused=refused,
-        idle=frozenset(sample.gpu.key for sample in samples if not sample.owners),
+        idle=frozenset(sample.gpu.key for sample in samples if sample.owners == ()),
         sources=sources,
         advice=advice,
     )

@@ -143,6 +143,7 @@ class Normaliser:
     def __init__(self) -> None:
         self.rejected: Counter[tuple[str, str]] = Counter()
         self._counters: Counters = {}
+        self._spoken_s: dict[tuple[str, str], float] = {}  # by row, until when
         self._counting: dict[Hashable, str] = {}  # by counter, the source that told it last
         self._host: Counters = {}
         self._processes: dict[int, tuple[Any, Counters]] = {}
@@ -164,23 +165,27 @@ class Normaliser:
             self.rejected["reading", "stale"] += 1
             return []
         self._end_s = reading.end_s
-        covered = min(reading.span_s, 2 * reading.period_s)
-        if before is not None and reading.end_s > before:
-            # No second is spoken for twice, whatever span a source claims.
-            covered = min(covered, reading.end_s - before)
         host = None if reading.host is None else self.host(reading.host)
         samples: list[Sample] = []
         for gpu in reading.gpus:
             if gpu.up:
-                samples += self._samples(reading, gpu, covered, host)
+                samples += self._samples(reading, gpu, host, self._spoken_s.get(gpu.facts.key, before))
         return samples
 
     def _samples(
-        self, reading: Reading, gpu: GpuReading, covered: float, host: HostSample | None
+        self, reading: Reading, gpu: GpuReading, host: HostSample | None, before: float | None
     ) -> list[Sample]:
-        """What was read at the reading's own pace, and a sample for each slower source that had news."""
+        """What was read at the reading's own pace, and a sample for each slower source that had news.
+
+        ``before`` is until when this GPU has been spoken for.
+        """
         taken: set[str] = set()  # what a better part has given already
         quick = [part for part in gpu.parts if not _is_slow(part, reading)]
+        spans = [part.span_s for part in quick if part.span_s is not None]
+        covered = min(max(spans, default=reading.span_s), 2 * reading.period_s)
+        if before is not None and reading.end_s > before:
+            # No second is spoken for twice, whatever span a source claims.
+            covered = min(covered, reading.end_s - before)
         found = [self._sample(reading, gpu, quick, taken, covered)]
         if found[0] is None and gpu.owners is not None:
             found = [
@@ -189,6 +194,7 @@ class Normaliser:
                 )
             ]
         if found[0] is not None:
+            self._spoken_s[gpu.facts.key] = reading.end_s
             values = dict(found[0].values)
             limit = gpu.facts.power_limit_watts
             if not gpu.facts.mig and limit is not None:

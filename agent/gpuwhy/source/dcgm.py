@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -26,7 +27,7 @@ from gpuwhy.source.dcgm_bindings import (
 )
 from gpuwhy.source.dcgm_fields import FIELDS, SELDOM, Field
 from gpuwhy.source.dcgm_rows import ACTS, DCGM, Act, Row, ends, passes
-from gpuwhy.source.reading import Capability, GpuFacts, GpuReading, Reading, SourceError
+from gpuwhy.source.reading import Capability, GpuFacts, GpuReading, NoGpuError, Reading, SourceError
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class DcgmSource:
         """
         self.close()
         address = "" if self._embedded else find_engine(self._address, self._timeout_s)
+        if self._embedded:
+            self._refuse_a_second_engine()
         self._where = f"DCGM host engine at {address}" if address else "DCGM engine in this process"
         bindings = Bindings(self._bindings, self._library, f"there is a {self._where}")
         now = self._clock()
@@ -129,6 +132,14 @@ class DcgmSource:
         self._last_s, self._retry_s = now, now + RETRY_S
         log.info("%s: DCGM %s, %d GPUs", self._where, bindings.version, len(self._units))
         return tuple(row.facts for row in self._rows())
+
+    def _refuse_a_second_engine(self) -> None:
+        """NVIDIA supports one engine per host: a second may dead-lock the driver (DCGM issue 108)."""
+        with suppress(NoGpuError):
+            running = find_engine("", self._timeout_s)
+            raise SourceError(
+                f"a DCGM host engine runs at {running}, and NVIDIA supports one on a host; set agent.source to dcgm"
+            )
 
     def read(self) -> Reading:
         """Takes what is new in the engine's cache.

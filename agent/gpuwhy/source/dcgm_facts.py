@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from gpuwhy.source.dcgm_bindings import COMPUTE_INSTANCE, GPU, GPU_INSTANCE, Engine, EngineError, as_text
 from gpuwhy.source.dcgm_rows import blank, ends
+from gpuwhy.source.mig_slices import slices_of
 from gpuwhy.source.reading import GpuFacts
 
 # DcgmEntityStatus_t (dcgm_structs.h) of a GPU that was there and does not answer, and of a paused one.
@@ -25,7 +26,6 @@ _SCALED: Mapping[int, tuple[str, float]] = {
     236: ("pcie_width", 1),
     _MEMORY_MIB: ("memory_total_bytes", 1024.0**2),
 }
-_SLICES = 7  # where the engine does not say
 _PROFILE = re.compile(r"\d+g\.\S+")  # as in "MIG 3g.40gb"
 
 
@@ -92,7 +92,7 @@ def board(engine: Engine, gpu: int, instances: Sequence[Instance]) -> GpuFacts:
     if not uuid:
         raise EngineError("dcgmGetDeviceAttributes", "NO_DATA")
     once = _once(engine, engine.entity(GPU, gpu), (_CAPABILITY, _MAX_SLICES, *_SCALED))
-    slices = int(once.get(_MAX_SLICES) or _SLICES)
+    slices = int(once.get(_MAX_SLICES) or slices_of(_text(who.deviceName)))
     split = bool(instances) or attributes.settings.migModeEnabled == 1
     major, minor = divmod(int(once.get(_CAPABILITY, 0)), 2**16)
     facts = GpuFacts(
@@ -120,7 +120,7 @@ def slice_of(engine: Engine, whole: GpuFacts, instance: Instance) -> GpuFacts:
         whole,
         mig=str(instance.number),
         profile=named[0] if named else f"{instance.slices}g{size}",
-        share_ratio=instance.slices / int(once.get(_MAX_SLICES) or _SLICES),
+        share_ratio=instance.slices / int(once.get(_MAX_SLICES) or slices_of(whole.model)),
         split=False,
         # The board's alone:
         power_limit_watts=None,

@@ -27,6 +27,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gpuwhy.source.dcgm_fields import FIELDS, Field
+from gpuwhy.source.mig_slices import slices_of
 from gpuwhy.source.reading import Capability, GpuFacts, GpuReading, NoGpuError, Part, Reading, SourceError
 
 log = logging.getLogger(__name__)
@@ -94,8 +95,6 @@ COUNTERS_FILE: tuple[tuple[str, str, str, str], ...] = (
     ("DCGM_FI_PROF_NVLINK_RX_BYTES", "gauge", "NVLink bytes per second to the GPU", ""),
 )
 
-# Compute slices of the cards that have other than 7 (NVIDIA MIG user guide, "Supported GPUs").
-SLICES = (("A30", 4), ("RTX PRO 6000", 4), ("RTX PRO 5000", 2), ("RTX PRO 4500", 2))
 _PROFILE = re.compile(r"(\d{1,2})g\.\S+")  # in 1g.12gb+me, and after what is before it in "MIG 1c.3g.40gb"
 
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"([^"\\]*(?:\\.[^"\\]*)*)"\s*(?:,\s*|\Z)', re.ASCII | re.DOTALL)
@@ -654,9 +653,7 @@ def _board_rows(index: int, parts: Iterable[_Series]) -> tuple[_Row, ...]:
     ordered = sorted(parts, key=lambda part: _ordinal(part.labels.mig) if part.labels.mig else (-1, ""))
     instances = [part for part in ordered if part.labels.mig]
     first = ordered[0].labels
-    slices = next(
-        (count for model, count in SLICES if f" {model} " in f" {first.model.replace('-', ' ')} "), 7
-    )
+    slices = slices_of(first.model)
 
     def facts(labels: _Labels, taken: int, profile: str = "", *, split: bool = False) -> GpuFacts:
         return GpuFacts(

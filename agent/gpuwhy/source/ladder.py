@@ -8,6 +8,7 @@ out, and they are told so that they need not ask. To add a source, add its rung 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -132,6 +133,12 @@ class _Worker:
             self.asked_s = self._clock()
             self._wake.set()
 
+    def take(self) -> Reading | None:
+        """What it has read since this was asked last."""
+        with self._changed:
+            reading, self.reading = self.reading, None
+        return reading
+
     def stop(self) -> None:
         self._stop.set()
         self._wake.set()
@@ -192,6 +199,7 @@ class _Worker:
         with self._changed:
             self.up = self.seen = self.settled = True
             self.error = None
+        self._told = ""
         self._up_since_s = self._clock()
 
     def _went(self, error: Exception) -> None:
@@ -261,7 +269,10 @@ class Ladder:
         self._steady = frozenset(steady)
         self._needs = frozenset(needs)
         self._gpus: dict[Key, _Gpu] = {}
-        self._raws: dict[frozenset[str], frozenset[str]] = {}
+        # The sets of signals are few, and the same for most ticks.
+        self._raws_of = functools.lru_cache(SETS)(
+            lambda signals: frozenset(raw for raw, signal in signal_of.items() if signal in signals)
+        )
         self._last_s: float | None = None
         self._degraded = False
 
@@ -346,20 +357,18 @@ class Ladder:
         """
         if self._last_s is None:
             raise SourceError("no source is open: start() comes before read()")
+        late = [worker.take() for worker in self._workers]  # what did not come in time for the tick before
         for worker in self._workers:
             worker.go()
         self._wait()
         for worker in self._workers:
             worker.watch(HANGS * self.period_s)
         now = self._clock()
-        with self._changed:
-            news = [(rank, worker, worker.reading) for rank, worker in enumerate(self._workers)]
-            for worker in self._workers:
-                worker.reading = None
+        news = [_followed(old, worker.take()) for old, worker in zip(late, self._workers, strict=True)]
         fatal = next((worker.fatal for worker in self._workers if worker.fatal is not None), None)
-        if fatal is not None and not any(worker.up for worker in self._workers):
+        if fatal is not None and not any(worker.seen for worker in self._workers if worker.fatal is None):
             raise fatal
-        told = [(rank, worker, reading) for rank, worker, reading in news if reading is not None]
+        told = [(rank, reading) for rank, reading in enumerate(news) if reading is not None]
         gpus = self._merged(now, told)
         self._spare(now)
         reading = Reading(
@@ -368,7 +377,6 @@ class Ladder:
             span_s=max(now - self._last_s, 1e-3),
             period_s=self.period_s,
             gpus=gpus,
-            restart=any(reading.restart for _, _, reading in told),
         )
         self._last_s = now
         return reading
@@ -396,16 +404,16 @@ class Ladder:
                     return
                 self._changed.wait(left)
 
-    def _merged(self, now: float, told: Sequence[tuple[int, _Worker, Reading]]) -> tuple[GpuReading, ...]:
+    def _merged(self, now: float, told: Sequence[tuple[int, Reading]]) -> tuple[GpuReading, ...]:
         views: dict[Key, list[tuple[int, Reading, GpuReading]]] = {}
-        for rank, _, reading in told:
+        for rank, reading in told:
             for gpu in reading.gpus:
                 views.setdefault(gpu.facts.key, []).append((rank, reading, gpu))
         for key, seen in views.items():
             described = tuple(gpu.facts for _, _, gpu in seen)
             known = self._gpus.get(key)
             if known is None or known.views != described:
-                facts = _joined([gpu.facts for _, _, gpu in sorted(seen, key=self._knows_best)])
+                facts = _joined([gpu.facts for _, _, gpu in sorted(seen, key=self._is_not_nvml)])
                 if known is None:
                     self._gpus[key] = known = _Gpu(self._placed(facts), heard_s=now)
                 elif known.facts.split is not facts.split:
@@ -420,8 +428,8 @@ class Ladder:
         )
         return tuple(sorted(readings, key=lambda gpu: (gpu.facts.index, len(gpu.facts.mig), gpu.facts.mig)))
 
-    def _knows_best(self, view: tuple[int, Reading, GpuReading]) -> bool:
-        """NVML first: its indices are everybody's."""
+    def _is_not_nvml(self, view: tuple[int, Reading, GpuReading]) -> bool:
+        """Sorts NVML first: its indices are everybody's."""
         return self._workers[view[0]].rung.spares is None
 
     def _placed(self, facts: GpuFacts) -> GpuFacts:
@@ -512,21 +520,14 @@ class Ladder:
                         frozenset(
                             signal
                             for signal, served in gpu.signals.items()
-                            if self._is_above(now, served, rank)
+                            # Two readings missed: who is to take over needs one to begin with.
+                            if self._is_above(now + self.period_s, served, rank)
                         )
                     )
                     for key, gpu in self._gpus.items()
                 }
             if worker.rung.stand_in and self._needs:
                 worker.idle = all(self._is_served(now, gpu, rank) for gpu in self._gpus.values())
-
-    def _raws_of(self, signals: frozenset[str]) -> frozenset[str]:
-        """All raw names of some signals; the sets are few, and the same for most ticks."""
-        found = self._raws.get(signals)
-        if found is None:
-            found = frozenset(raw for raw, signal in self._signal_of.items() if signal in signals)
-            self._raws = {**self._raws, signals: found} if len(self._raws) < SETS else {signals: found}
-        return found
 
     def _is_served(self, now: float, gpu: _Gpu, rank: int) -> bool:
         """Whether sources above ``rank`` give all that is needed of a GPU; a board gives no activity."""
@@ -547,6 +548,23 @@ def _joined(views: Sequence[GpuFacts]) -> GpuFacts:
         }
         facts = replace(facts, **lacking)
     return facts
+
+
+def _followed(older: Reading | None, newer: Reading | None) -> Reading | None:
+    """The newer of two readings of a source, for the time and with the events of both."""
+    if older is None or newer is None:
+        return newer or older
+    events = {
+        gpu.facts.key: tuple(
+            Part(part.source, {raw: value})
+            for part in gpu.parts
+            for raw, value in part.values.items()
+            if isinstance(value, tuple)
+        )
+        for gpu in older.gpus
+    }
+    gpus = tuple(replace(gpu, parts=gpu.parts + events.get(gpu.facts.key, ())) for gpu in newer.gpus)
+    return replace(newer, gpus=gpus, span_s=older.span_s + newer.span_s)
 
 
 def name_thread() -> None:

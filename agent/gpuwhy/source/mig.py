@@ -16,12 +16,12 @@ from typing import Any
 
 import pynvml
 
+from gpuwhy.source.mig_slices import MOST
 from gpuwhy.source.nvml_calls import Troubles, text
 from gpuwhy.source.reading import GpuFacts
 
 log = logging.getLogger(__name__)
 
-SLICES = 7  # of A100, H100 and their successors; A30 has 4
 
 # As in "NVIDIA A100-SXM4-40GB MIG 3g.20gb", and "... MIG 1c.3g.20gb" for a part of that instance.
 _PROFILE = re.compile(r"\bMIG (?:\d+c\.)?(\d+g\.\S+)")
@@ -47,7 +47,7 @@ class Layout:
     """The GPU instances of one GPU. ``slices`` is how many compute slices the whole GPU has."""
 
     def __init__(self, gpu: GpuFacts, handle: Any, troubles: Troubles) -> None:
-        self.slices = SLICES
+        self.slices = MOST
         self._gpu = gpu
         self._handle = handle
         self._troubles = troubles
@@ -69,7 +69,7 @@ class Layout:
             self._refused.clear()
             self._profiles = self._read_profiles() if self._split else {}
             slices = [profile.sliceCount for profile in self._profiles.values()]
-            self.slices = max(slices, default=0) or SLICES
+            self.slices = max(slices, default=0) or MOST
             self._most = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle) or self.slices
         found = sorted(self._read_instances(), key=lambda instance: instance.id) if self._split else []
         self._tell(", ".join(instance.profile for instance in found) or "no instances")

@@ -120,6 +120,10 @@ LINKS: tuple[tuple[str, int], ...] = (
     ("nvlink_rx_mib_s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC),
     ("nvlink_tx_mib_s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC),
 )
+# What no signal rests on: it is had where it costs no call of its own.
+RECORDED_ONLY = frozenset(
+    {"dfma_tensor_util", "hmma_tensor_util", "dmma_tensor_util", "imma_tensor_util", "pstate"}
+)
 METRICS = (*ACTIVITY, *LINKS)
 
 PLAIN, GPM = "nvml", "nvml-gpm"  # the parts' names
@@ -247,7 +251,7 @@ class _Row:
         """
         active: dict[str, Any] = {}
         if self._gpm is not None and self._gpm.names:
-            if spared.issuperset(self._gpm.names):
+            if spared.issuperset(set(self._gpm.names) - RECORDED_ONLY):
                 self._gpm.pause()
             else:
                 self._ask(self._gpm, active)
@@ -274,7 +278,7 @@ class _Row:
         """What is to be asked now. What rests is forgotten, and due as soon as it is wanted again."""
         due = []
         for row in self._calls:
-            if spared and spared.issuperset(row.names):
+            if spared and spared.issuperset(set(row.names) - RECORDED_ONLY):
                 self._resting.add(row)
                 for name in row.names:
                     self._values.pop(name, None)

@@ -73,6 +73,12 @@ class Case:
         """The interval whose clock events hold here: the board's, for a slice of it."""
         return self.interval if self.board is None else self.board
 
+    def covered_s(self, *signals: str | None) -> float:
+        """Seconds of the interval for which all of some signals were read."""
+        stats = [self.interval.stats.get(name) for name in signals if name is not None]
+        found = [0.0 if stat is None else stat.covered_s for stat in stats]
+        return min([self.interval.covered_s, *found])
+
     def evidence(self, signal: str | None, test: str) -> tuple[Evidence, ...]:
         """A reading as evidence, empty where it was not read."""
         value = None if signal is None else self.mean(signal)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuwhy.interval import Interval
 from gpuwhy.verdict.cards import find
-from gpuwhy.verdict.case import Case, Finding
+from gpuwhy.verdict.case import PIPES, Case, Finding
 from gpuwhy.verdict.check import Limit
 from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.rules import healthy, idle, memory_bound, pseudo_peak, starving, telemetry, throttled
@@ -134,15 +134,17 @@ def _unseen(case: Case) -> Verdict:
 
 
 def _thin(case: Case) -> Finding | None:
-    interval = case.interval
-    if interval.coverage >= COVERAGE.value:
+    """``unknown`` where too little was read of what says whether the GPU is busy."""
+    length = case.interval.length_s
+    coverage = min(1.0, case.covered_s(case.high_signal) / length) if length > 0 else 0.0
+    if coverage >= COVERAGE.value:
         return None
     return Finding(
         UNKNOWN,
         "insufficient-evidence",
         1.0,
-        (Evidence("coverage", interval.coverage, f"< {COVERAGE.value}"),),
-        reason=f"readings cover {interval.coverage:.0%} of the interval, {COVERAGE.value:.0%} are needed",
+        (Evidence("coverage", coverage, f"< {COVERAGE.value}"),),
+        reason=f"readings cover {coverage:.0%} of the interval, {COVERAGE.value:.0%} are needed",
     )
 
 
@@ -271,17 +273,20 @@ def _time(
         busy = gap = throttle = None
     lost: dict[CauseKey, float] = {}
     headroom = free = 0.0
+    # Of the headline's time, that for which what the split rests on was read.
+    needed = [case.exact_signal, "dram_active_ratio", *(f"{name}_active_ratio" for name in PIPES)]
+    read_s = case.covered_s(*(needed if measured else [case.high_signal]))
 
     def charge(blamed: Finding | None, share: float) -> None:
         nonlocal headroom, free
         if blamed is None or share <= 0:
             return
         if blamed.key == (IDLE, "free"):
-            free += share * covered
+            free += share * read_s
         elif blamed.verdict in {HEALTHY, MEMORY_BOUND}:
-            headroom += share * covered
+            headroom += share * read_s
         else:
-            lost[blamed.key] = lost.get(blamed.key, 0.0) + share * covered
+            lost[blamed.key] = lost.get(blamed.key, 0.0) + share * read_s
 
     if interval.gpu.split:
         charge(gap, 1.0)
@@ -303,8 +308,8 @@ def _time(
     charge(throttle, used * (1 - k))
     return TimeSplit(
         observed=length,
-        measured=covered,
-        useful=used * k * covered,
+        measured=read_s,
+        useful=used * k * read_s,
         headroom=headroom,
         free=free,
         lost=lost,
