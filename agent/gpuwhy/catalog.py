@@ -29,6 +29,7 @@ CLOCK_REASONS = (
     "other",
 )
 REJECTION_REASONS = ("sentinel", "nan", "out-of-range", "backwards", "stale")
+SOURCES = ("dcgm", "nvml-gpm", "nvml", "dcgm-exporter", "host", "replay")
 HOST_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 PRESSURE_RESOURCES = ("cpu", "io", "memory")
 

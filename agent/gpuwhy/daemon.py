@@ -47,6 +47,7 @@ STATUS_WINDOW_S = 300.0
 TICK_S = 1.0
 FRESH_PERIODS = 2
 SAY_EVERY_S = 60.0
+SLOW_LOOKS = 3  # of the slowest source, that a watch must hold to say something
 READY_TICKS = 64  # that a replay may be ahead of the stages
 OPEN_FILES = 4096
 OPEN_S = 10.0  # some drivers take seconds to initialise
@@ -434,13 +435,17 @@ def make_ladder(config: Config, *, period_s: float = TICK_S) -> Ladder:
             embedded=wanted == "dcgm-embedded",
             period_s=period_s,
         )
-        rungs.append(Rung(dcgm, required=wanted != "auto"))
+        rungs.append(
+            Rung(dcgm, "is the engine stopped? see `systemctl status nvidia-dcgm`", wanted != "auto")
+        )
     # Processes come from NVML whatever the source: DCGM does not list them.
     nvml = NvmlSource(period_s=period_s, lists_only=wanted not in {"auto", "nvml"})
     rungs.append(Rung(nvml, required=wanted == "nvml", spares=nvml))
     if wanted in {"auto", "dcgm-exporter"}:
         exporter = ExporterSource(url=agent.exporter_url)
-        rungs.append(Rung(exporter, required=wanted != "auto", stand_in=wanted == "auto"))
+        rungs.append(
+            Rung(exporter, "is dcgm-exporter stopped?", required=wanted != "auto", stand_in=wanted == "auto")
+        )
     return Ladder(rungs, signal_of=SIGNAL_OF_RAW, steady=STEADY, needs=NEEDS, period_s=period_s)
 
 
@@ -453,11 +458,19 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
     """
     by_origin: dict[int, Pipeline] = {}
     judged: list[Judged] = []
-    source = ""
+    source, slow = "", (0.0, "")
     for name, tick in live_ticks(config, seconds, progress):
         source = name
         stages = by_origin.setdefault(tick.reading.origin, pipeline(config, hold=True))
         judged += stages.feed(tick.reading)
+        slow = max([slow, *((each.period_s, kind) for kind, each in tick.sources.items() if each.used)])
+    if SLOW_LOOKS * slow[0] > seconds:
+        log.warning(
+            "%s has new values each %.0f s only: watch for longer (--seconds %.0f)",
+            slow[1],
+            slow[0],
+            4 * slow[0],
+        )
     for stages in by_origin.values():
         judged += stages.finish()
     by_gpu: dict[tuple[str, str], list[Verdict]] = {}
@@ -522,11 +535,13 @@ class Agent:
         self._ticks: Ticks = queue.SimpleQueue()
         self._stopped_by = ""
         self._unseen = False
+        self._began_s = time.monotonic()
         self._pipelines: dict[int, Pipeline] = {}
         self._rejected: dict[int, dict[tuple[str, str], int]] = {}
         self._ledger = Ledger()
         self._now = Now()
         self._shown: dict[tuple[str, str], Verdict] = {}
+        self._profiles: dict[tuple[str, str], str] = {}
         self._taken_apart: set[tuple[str, str]] = set()
         self._gpus_of: dict[int, set[tuple[str, str]]] = {}
         self._recent: dict[tuple[str, str], deque[Verdict]] = {}
@@ -661,6 +676,9 @@ class Agent:
                 log.warning("%s: %s; other sources stand in", name, state.yielding)
             elif not state.yielding and health.source_yielding.get(name):
                 log.info("%s: profiling is back", name)
+        if degraded is not health.degraded:
+            how = "some come from a lower source than before, or from none" if degraded else "all are back"
+            log.info("signals: %s; sources that answer: %s", how, ", ".join(n for n in up if up[n]) or "none")
         host = {name: is_up for name, is_up in health.source_up.items() if name == "host"}
         health.source_up = up | host
         health.source_yielding = yielding
@@ -673,8 +691,10 @@ class Agent:
             return
         if not answers and "host" in self._health.source_up:
             log.error("the host has not been read of late: verdicts are judged without it")
-        if answers or self._health.source_up:
+        young = time.monotonic() - self._began_s < self._config.agent.interval_seconds
+        if answers or ("host" in self._health.source_up) or not young:
             self._health.source_up["host"] = answers
+            self._unseen = True
 
     def _note(self, reading: Reading, stages: Pipeline) -> None:
         present = {gpu.facts.key for gpu in reading.gpus}
@@ -689,6 +709,9 @@ class Agent:
         self._taken_apart -= present
         self._gpus_of[reading.origin] |= present
         for gpu in reading.gpus:
+            if self._profiles.setdefault(gpu.facts.key, gpu.facts.profile) != gpu.facts.profile:
+                self._retire(gpu.facts.key)  # another MIG instance under the id of one that is no more
+                self._profiles[gpu.facts.key] = gpu.facts.profile
             if gpu.facts.key not in self._health.gpu_up:
                 self._ledger.add_gpu(gpu.facts)
                 self._unseen = True
@@ -710,6 +733,7 @@ class Agent:
         self._now.forget(key)
         self._shown.pop(key, None)
         self._health.gpu_up.pop(key, None)
+        self._profiles.pop(key, None)
         with self._status_lock:
             self._recent.pop(key, None)
 

@@ -192,10 +192,11 @@ def test_socket_is_tried_second(host):
 
 
 def test_embedded(host):
-    """An engine in this process, only when told, and whether or not another one runs."""
-    one = host(embedded=True)
+    """An engine in this process, only when told, and only where no other runs: two are not supported."""
+    with pytest.raises(SourceError, match="NVIDIA supports one on a host"):
+        host(embedded=True)
+    one = host(embedded=True, prepare=lambda engine: setattr(engine, "listens", ()))
     assert one.engine.calls["dcgmStartEmbedded"] == 1
-    assert not one.engine.calls["probe"]
     assert one.values()
     one.source.close()
     assert one.engine.calls["dcgmStopEmbedded"] == 1

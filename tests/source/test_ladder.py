@@ -21,7 +21,7 @@ from gpuwhy.source import (
     Reading,
     SourceError,
 )
-from gpuwhy.source.ladder import GRACE_S, LOST_PERIODS, Ladder, Rung, SourceState
+from gpuwhy.source.ladder import GRACE_S, LOST_PERIODS, REFUSE_S, STAND_IN_S, Ladder, Rung, SourceState
 
 SIGNAL_OF = {
     "sm_util": "sm",
@@ -226,7 +226,9 @@ def test_stand_in_is_asked_only_while_something_is_lacking(host) -> None:
     host.nvml.gpus[GPU] = {"power_mw": 1e5}
     host.exporter.gpus[GPU] = {"DCGM_SM": 0.4, "DCGM_POWER": 90.0}
     host.exporter.part_period_s = 30.0
-    host.tick(LOST_PERIODS + 3)
+    host.tick(LOST_PERIODS + 2)
+    assert host.exporter.reads == asked  # not at once: with it, intervals are long
+    host.tick(int(STAND_IN_S / PERIOD_S) + 1)
     assert host.served() == {"power_mw": "nvml", "DCGM_SM": "dcgm-exporter"}
     assert host.ladder.degraded
 
@@ -510,3 +512,51 @@ def test_what_stands_in_is_ready_in_time(host) -> None:
     host.tick(1)
     assert not host.nvml.spared[GPU.key]
     assert host.served(2) == {"sm_util": "nvml", "power_mw": "nvml"}
+
+
+@pytest.mark.parametrize("source", ["dcgm", "nvml"])
+def test_server_that_is_silent_from_the_start_is_refused(host, source: str) -> None:
+    """An engine that does not answer is none after a while; a driver is waited for, as it may take long."""
+    mine = getattr(host, source)
+    mine.free.clear()
+    refused: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            host.up(Rung(mine, "see its log", required=True, spares=mine if source == "nvml" else None))
+        except SourceError as error:
+            refused.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    host.clock.now += REFUSE_S / 2
+    starting.join(0.3)
+    assert starting.is_alive()
+    host.clock.now += REFUSE_S
+    starting.join(0.5)
+    assert starting.is_alive() == (source == "nvml")
+    mine.free.set()
+    starting.join(10)
+    assert [str(error) for error in refused] == (
+        [] if source == "nvml" else ["dcgm does not answer: a call hangs; see its log"]
+    )
+
+
+def test_flapping_is_said_once_a_minute(host, caplog) -> None:
+    """The same loss again and again is not a log line each time, and no return is said whose loss was not."""
+    host.up()
+    host.tick(2)
+    for _ in range(20):
+        host.dcgm.fails = SourceError("gone")
+        host.tick(3)
+        host.dcgm.fails = None
+        host.tick(int(2 / PERIOD_S))
+    lost = sum("dcgm is lost" in record.getMessage() for record in caplog.records)
+    assert 1 <= lost <= 3
+
+
+def test_library_that_calls_exit_ends_its_source_only(host) -> None:
+    """Whatever a source's library does, its thread and the agent go on."""
+    host.dcgm.refuses = SystemExit(7)
+    host.up()
+    assert host.served() == {"sm_util": "nvml", "power_mw": "nvml"}

@@ -85,6 +85,7 @@ def test_full_disk_is_said() -> None:
         pytest.skip("no /dev/full here; remedy: run on Linux")
     recorder = Recorder.__new__(Recorder)
     recorder.path, recorder.rows, recorder._period_s, recorder._workload = Path("/dev/full"), 0, 1.0, ""
+    recorder._known = set()
     recorder._file = Path("/dev/full").open("wb")  # noqa: SIM115
     reading = Reading(1.0, 2.0, 1.0, 1.0, (GpuReading(GpuFacts(0, "GPU-a")),))
     with pytest.raises(SourceError, match=r"No space left.*what was written before is kept"):
@@ -112,3 +113,26 @@ def test_any_value_can_be_recorded(tmp_path: Path, raw: dict, host: dict) -> Non
     for line in gzip.decompress(path.read_bytes()).splitlines():
         json.loads(line, parse_constant=pytest.fail)
     assert len(list(load(path).readings())) == 1
+
+
+def test_recording_ends_where_rows_come(tmp_path: Path) -> None:
+    """A header names the rows of its file: a MIG instance that comes later would be lost, and is said instead."""
+    path = tmp_path / "mig.jsonl"
+    board = GpuReading(GpuFacts(0, "GPU-a", split=True), (Part("nvml", {"power_mw": 1.0}),))
+    slice_ = GpuReading(
+        GpuFacts(0, "GPU-a", mig="1"), (Part("dcgm", {"DCGM_FI_PROF_SM_ACTIVE": 0.5}),), holder="ml/x"
+    )
+    with Recorder(path, period_s=1.0, workload="") as recorder:
+        recorder.write(Reading(0.5, 1.5, 1.0, 1.0, ()))  # no GPU yet
+        recorder.write(Reading(1.0, 2.0, 1.0, 1.0, (board, slice_)))
+        recorder.write(Reading(2.0, 3.0, 1.0, 1.0, (board,)))
+        other = replace(slice_, facts=GpuFacts(0, "GPU-a", mig="2"))
+        with pytest.raises(SourceError, match="GPUs of this host have changed"):
+            recorder.write(Reading(3.0, 4.0, 1.0, 1.0, (board, other)))
+    first, second = load(path).readings()
+    assert [(gpu.facts.mig, gpu.facts.split, gpu.holder) for gpu in first.gpus] == [
+        ("", True, ""),
+        ("1", False, "ml/x"),
+    ]
+    assert Part("dcgm", {"DCGM_FI_PROF_SM_ACTIVE": 0.5}) in first.gpus[1].parts
+    assert [gpu.up for gpu in second.gpus] == [True, False]

@@ -171,6 +171,11 @@ _LABELS = (
     Values("reason", "why a reading was rejected", catalog.REJECTION_REASONS),
     Values("mode", "what the host's CPUs did", catalog.HOST_CPU_MODES),
     Values("resource", "what tasks of the host waited for", catalog.PRESSURE_RESOURCES),
+    Values(
+        "source",
+        "where readings come from; `nvml-gpm` stands for NVML's activity counters, of signals alone",
+        catalog.SOURCES,
+    ),
 )
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuwhy.config import Config
+from gpuwhy.report.terminal import plain
 from gpuwhy.sample import Normaliser, Sample
 from gpuwhy.sample.signals import SIGNAL_OF_RAW
 from gpuwhy.source import GpuFacts, SourceError
@@ -86,7 +87,8 @@ NEEDS: tuple[Need, ...] = (
         "processes",
         ("owners",),
         "idle cannot tell free from held; no starving causes",
-        "run on the host or with its pid namespace (docker --pid=host, hostPID in Kubernetes)",
+        "they come from NVML, so see above if that is not used; in a container, share the host's pid namespace "
+        "too (docker --pid=host, hostPID in Kubernetes)",
     ),
     Need(
         "process tree",
@@ -184,7 +186,7 @@ def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -
             reading = ladder.read()
             owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
             kernel = host.read(owners)
-            samples = attribute(normaliser.samples(replace(reading, host=kernel)))
+            samples += attribute(normaliser.samples(replace(reading, host=kernel)))
             able = ladder.capabilities()
             progress(look * SECONDS / LOOKS)
         sources, advice = ladder.states(), ladder.advice()
@@ -202,15 +204,19 @@ def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -
                 elif raw in SIGNAL_OF_RAW and key in signals:
                     signals[key].setdefault(SIGNAL_OF_RAW[raw], capability.source)
     for sample in samples:
-        signals[sample.gpu.key].update(sample.sources)
-        if sample.owners is not None:
-            signals[sample.gpu.key]["owners"] = "nvml"
+        if sample.gpu.key in signals:
+            signals[sample.gpu.key].update(sample.sources)
+            if sample.owners is not None:
+                signals[sample.gpu.key]["owners"] = "nvml"
+    for have in signals.values():
+        have.update(dict.fromkeys(normaliser.host(kernel).values, "host"))
     return Findings(
         gpus=gpus,
         cards={gpu.uuid: find(gpu.model, config.cards.numbers).name for gpu in gpus},
         signals=signals,
         refused=refused,
-        idle=frozenset(sample.gpu.key for sample in samples if sample.owners == ()),
+        idle=frozenset(sample.gpu.key for sample in samples if sample.owners == ())
+        - {sample.gpu.key for sample in samples if sample.owners},
         sources=sources,
         advice=advice,
     )
@@ -267,7 +273,7 @@ def print_findings(findings: Findings, console: Console) -> None:
         slice_ = (
             f"  MIG {gpu.mig} ({gpu.profile})" if gpu.mig else "  board, split by MIG" if gpu.split else ""
         )
-        console.print(Text(f"GPU {gpu.index}{slice_}  {gpu.model}  {gpu.uuid}", style="bold"))
+        console.print(Text(f"GPU {gpu.index}{slice_}  {plain(gpu.model)}  {plain(gpu.uuid)}", style="bold"))
         console.print(
             Text(
                 f"  driver {gpu.driver or 'not read'}, numbers of card {findings.cards[gpu.uuid]!r}",
@@ -314,5 +320,5 @@ def _print_sources(findings: Findings, console: Console) -> None:
         if lines and findings.sources[name].up:
             console.print(Padding(Text(f"{name} could say more:"), (0, 0, 0, 2)))
             for line in lines:
-                console.print(Padding(Text(line), (0, 0, 0, 4)))
+                console.print(line, soft_wrap=True, markup=False)  # to be pasted as it is
             console.print()

@@ -38,11 +38,19 @@ def print_document(document: Mapping[str, Any], console: Console) -> None:
         console.file.write(_PADDING.sub(r"\1", line) + "\n")
 
 
+def plain(text: str) -> str:
+    """``text`` without what a terminal would obey: names come from drivers, pods and recordings."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
 def _print_document(document: Mapping[str, Any], console: Console) -> None:
     gpus = document["gpus"]
-    plural = "" if len(gpus) == 1 else "s"
+    boards = len({gpu["uuid"] for gpu in gpus})
+    plural = "" if boards == 1 else "s"
+    rows = f" in {len(gpus)} rows" if len(gpus) > boards else ""
     console.print(
-        Text(f"{document['source']}: {len(gpus)} GPU{plural} over {document['window_s']:.0f} s"), style="dim"
+        Text(f"{document['source']}: {boards} GPU{plural}{rows} over {document['window_s']:.0f} s"),
+        style="dim",
     )
     for gpu in gpus:
         console.print()
@@ -51,9 +59,9 @@ def _print_document(document: Mapping[str, Any], console: Console) -> None:
 
 def _print_gpu(gpu: Mapping[str, Any], console: Console) -> None:
     mig = f" MIG {gpu['mig']}" if gpu["mig"] else ""
-    head = Text(f"GPU {gpu['index']}{mig}  {gpu['model'] or 'unknown model'}", style="bold")
+    head = Text(f"GPU {gpu['index']}{mig}  {plain(gpu['model']) or 'unknown model'}", style="bold")
     if gpu["workload"]:
-        head.append(f"  {gpu['workload']}", style="not bold dim")
+        head.append(f"  {plain(gpu['workload'])}", style="not bold dim")
     console.print(head)
     verdict = Text("  ")
     verdict.append(f"{gpu['verdict']} / {gpu['cause']}", style=f"bold {COLOURS[gpu['verdict']]}")

@@ -47,7 +47,7 @@ _SKEW = (
 )
 # What to do about a code, where that can be said.
 REMEDIES = {
-    "CONNECTION_NOT_VALID": "the engine ended, or was restarted",
+    "CONNECTION_NOT_VALID": "the engine ended or was restarted, or something else listens there",
     "TIMEOUT": "the engine does not answer; see `systemctl status nvidia-dcgm`",
     "NVML_NOT_LOADED": "the engine was started before the NVIDIA driver: `systemctl restart nvidia-dcgm`",
     "NVML_DRIVER_TIMEOUT": "the driver does not answer the engine; see `dmesg | grep -i xid`",
@@ -100,13 +100,16 @@ def find_engine(address: str, timeout_s: float) -> str:
     for candidate in (address,) if address else ADDRESSES:
         try:
             probe(candidate, timeout_s)
-        except OSError as error:
-            tried.append(f"{candidate}: {error.strerror or error}")
+        except (OSError, ValueError) as error:
+            tried.append(f"{candidate}: {getattr(error, 'strerror', None) or error}")
         else:
             return candidate
     where = "; ".join(tried)
     if address:
-        raise SourceError(f"no DCGM host engine answers at agent.dcgm_address ({where}); is it running?")
+        raise SourceError(
+            f"no DCGM host engine answers at agent.dcgm_address ({where}); start it (`systemctl start nvidia-dcgm`), "
+            "or correct the address"
+        )
     raise NoGpuError(
         f"no DCGM host engine runs here ({where}); start one (`systemctl enable --now nvidia-dcgm`), or set "
         "agent.dcgm_address"
@@ -140,7 +143,12 @@ class Bindings:
 
     def __init__(self, folder: str, library: str, reason: str) -> None:
         folders = (folder,) if folder else FOLDERS
-        found = next((path for path in folders if Path(path, "dcgm_agent.py").is_file()), None)
+        try:
+            found = next((path for path in folders if Path(path, "dcgm_agent.py").is_file()), None)
+        except OSError as error:
+            raise SourceError(
+                f"{reason}, but agent.dcgm_bindings cannot be read by this user ({error}); make the folder readable"
+            ) from None
         if found is None:
             raise SourceError(
                 f"{reason}, but NVIDIA's Python bindings are not in {' or '.join(folders)}; install "
@@ -182,7 +190,7 @@ class Bindings:
         tried += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"]
         return (
             f"the bindings in {self.folder} find no libdcgm.so of their version that can be loaded "
-            f"(tried {', '.join(filter(None, tried))}); install the package that they came with, or set "
+            f"(tried {', '.join(filter(None, tried))}, as far as this user may read them); install the package that they came with, or set "
             "agent.dcgm_library to its folder"
         )
 
@@ -195,10 +203,13 @@ def _imported(folder: str) -> tuple[Any, Any]:
     problem = ""
     try:
         importlib.import_module("dcgm_agent")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         problem = f"cannot be imported ({type(error).__name__}: {error}): reinstall their package"
     finally:
         sys.path[:] = path
+    missing = [name for name in ("dcgm_agent", "dcgm_structs") if name not in sys.modules]
+    if missing and not problem:
+        problem = f"lack {' and '.join(missing)}: reinstall their package"
     for name in _MODULES:
         file = getattr(sys.modules.get(name), "__file__", None)
         if name in sys.modules and Path(file or "/").resolve().parent != Path(folder).resolve():

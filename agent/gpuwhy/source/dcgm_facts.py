@@ -108,7 +108,10 @@ def board(engine: Engine, gpu: int, instances: Sequence[Instance]) -> GpuFacts:
         power_limit_watts=_number(limits.enforcedPowerLimit),
         default_power_limit_watts=_number(limits.defaultPowerLimit),
     )
-    return replace(facts, **_scaled(once))
+    found = _scaled(once)
+    return replace(
+        facts, **{**found, "memory_total_bytes": None} if split else found
+    )  # instances have theirs
 
 
 def slice_of(engine: Engine, whole: GpuFacts, instance: Instance) -> GpuFacts:

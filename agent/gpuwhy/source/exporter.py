@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 
 NAME = "dcgm-exporter"
 URL = "http://127.0.0.1:9400/metrics"
-MOST_BYTES = 16 * 2**20  # 8 GPUs with all fields are 100 KB
+MOST_BYTES = 4 * 2**20  # 8 GPUs with all fields are 100 KB
+MOST_GPUS = 64  # that one host has, with those that were exchanged since the agent's start
+MOST_LETTERS = 256  # of a label
 
 DEFAULT_PERIOD_S = 30.0  # dcgm-exporter's own
 # One step up after three scrapes with nothing new, one down after three with news: an exporter at 1 s is
@@ -43,6 +45,7 @@ DELAYS_S = (1.0, 2.0, 5.0)
 STREAK = 3
 EARLY_S = 0.25  # how much before its time a scrape may come: ticks are not exact
 SPACINGS = 5  # that the period is learnt from; they are known from three on
+SELDOM_S = 2.5  # between new values, from which a shorter interval is advised
 STILL_S, STILL_PERIODS = 90.0, 3  # without any change, after which an engine is taken for dead
 
 # What a counters file of dcgm-exporter says of each field: name, type, help, and the dcgm-exporter that
@@ -258,7 +261,9 @@ def _labels(block: str) -> _Labels:
     for name, value in sorted(pairs):
         if value:
             text = re.sub(r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], value)
-            found.setdefault(name.lower().removeprefix("exported_"), text)
+            # They come to terminals and pages; whoever has the port could send what these obey.
+            plain = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:MOST_LETTERS])
+            found.setdefault(name.lower().removeprefix("exported_"), plain)
     pod = found.get("pod") or found.get("pod_name", "")
     namespace = found.get("namespace") or found.get("pod_namespace", "")
     return _Labels(
@@ -510,13 +515,12 @@ class ExporterSource:
             if since:
                 told.append(f"# dcgm-exporter {since} or later; an older one does not start with these:")
             told += lines[since]
-        # Before the period is learnt, it is known to be longer than the quiet so far.
         quiet = min((self._scraped_s - self._gpus[uuid].since_s for uuid in self._shown), default=0.0)
-        period, how = (self.period_s, "every") if self._spacings() else (quiet, "less often than every")
-        if period > DELAYS_S[-1]:
+        how = f"each {self.period_s:.0f} s" if self._spacings() else f"not within {quiet:.0f} s of looking"
+        if (self.period_s if self._spacings() else quiet) >= SELDOM_S:
             told.append(
-                f"its values are new {how} {period:.0f} s; start it with `-c 1000` or DCGM_EXPORTER_INTERVAL=1000 "
-                "(milliseconds), so that a change is seen within seconds"
+                f"its values are new {how} (30 s unless told otherwise): start it with `-c 1000` or "
+                "DCGM_EXPORTER_INTERVAL=1000 (milliseconds), so that a change is seen within seconds"
             )
         return tuple(told)
 
@@ -602,6 +606,11 @@ class ExporterSource:
             key=lambda each: (each.pci_bus_id.lower() if addressed else "", _ordinal(each.gpu), each.uuid),
         ):
             self._indices[each.uuid] = len(self._indices)
+        if len(self._indices) > MOST_GPUS:
+            raise SourceError(
+                f"{self.url} has served {len(self._indices)} GPUs, more than one host has; name the exporter of this "
+                "host alone, not a service of several"
+            )
 
     def _note_profiling(self) -> None:
         served = [_FIELDS[name] for row in self._rows() for name in row.values]

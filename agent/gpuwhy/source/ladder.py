@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,11 +37,14 @@ RETRY_S, RETRY_MAX_S = 1.0, 60.0
 PATIENCE = 0.25  # of a tick, for sources that answer in time
 LOST_PERIODS = 3  # without news, after which the next rung takes over
 SELDOM_S = 60.0  # the same for counters, some of which are read every ten seconds
+REFUSE_S = 20.0  # without an answer, after which a source is none at the start
 OPEN_S = 10.0  # some drivers take seconds to initialise
+STAND_IN_S = 5.0  # of a lack, after which a stand-in is asked: its intervals are long
 GRACE_S = 3.0  # that a start waits for better sources when one has opened
 CLOSE_S = 0.3
 PROVEN_S = 60.0  # that a source must have answered for its next failure to be retried soon
 SETS = 64  # of signals whose raw names are kept
+SAY_EVERY_S = 60.0  # the same loss
 HANGS = 3  # ticks without an answer
 
 
@@ -76,11 +80,12 @@ class Sparing(Protocol):
 class Rung:
     """A source's place.
 
-    ``required``: without it there is no start. ``spares``: told what the rungs above it serve.
+    ``hint`` says where to look when it hangs. ``required``: without it there is no start. ``spares``: told what the rungs above it serve.
     ``stand_in``: asked only while some GPU lacks what the ladder ``needs``.
     """
 
     source: Source
+    hint: str = "see the kernel log"
     required: bool = False
     spares: Sparing | None = None
     stand_in: bool = False
@@ -90,12 +95,14 @@ class Rung:
 class SourceState:
     """How a source is.
 
-    ``up`` = it answers; ``used`` = it has answered, or must; ``reason`` says why it does not.
+    ``up`` = it answers; ``used`` = it has answered, or must; ``reason`` says why it does not;
+    ``period_s`` is how often it has new values.
     """
 
     up: bool
     used: bool = True
     reason: str = ""
+    period_s: float = field(default=0.0, compare=False)
     yielding: str = ""
 
 
@@ -108,8 +115,8 @@ class _Worker:
         self.reading: Reading | None = None  # until it is taken
         self.up = self.seen = False
         self.settled = False  # the first start has come to an end
-        self.error: Exception | None = None
-        self.fatal: Exception | None = None
+        self.error: BaseException | None = None
+        self.fatal: BaseException | None = None
         self.asked_s: float | None = None  # when it was told to go, until it comes back
         self.hangs = False
         self.idle = rung.stand_in
@@ -124,6 +131,8 @@ class _Worker:
         self._retry_at_s = 0.0
         self._up_since_s = 0.0
         self._told = ""
+        self._told_s = -math.inf
+        self._told_lost = False
         self.thread = threading.Thread(target=self._run, name=f"gpuwhy-{self.name}", daemon=True)
 
     def go(self) -> None:
@@ -148,9 +157,9 @@ class _Worker:
         since = self.asked_s
         hangs = since is not None and self._clock() - since > longest_s
         if hangs and not self.hangs:
-            log.error("%s does not answer: a call hangs; see the kernel log", self.name)
+            log.error("%s does not answer: a call hangs; %s", self.name, self.rung.hint)
         elif self.hangs and not hangs and self.up:
-            log.warning("%s answers again", self.name)
+            log.info("%s answers again", self.name)
         self.hangs = hangs
 
     def state(self) -> SourceState:
@@ -158,7 +167,8 @@ class _Worker:
         idle = self.idle and self.settled
         used = (self.seen and not idle) or self.rung.required or self.hangs
         why = "a call hangs" if self.hangs else str(self.error or "")
-        return SourceState(up, used, "" if up else why, self.rung.source.yielding if up else "")
+        source = self.rung.source
+        return SourceState(up, used, "" if up else why, source.period_s, source.yielding if up else "")
 
     def _run(self) -> None:
         name_thread()
@@ -190,27 +200,28 @@ class _Worker:
                 self.advice = source.advice()
             with self._changed:
                 self.reading = reading
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a library of others may call sys.exit
             self._went(error)
 
     def _came(self) -> None:
-        if self.seen:
-            log.warning("%s answers again", self.name)
+        if self._told_lost:
+            log.info("%s answers again", self.name)
+        self._told_lost = False
         with self._changed:
             self.up = self.seen = self.settled = True
             self.error = None
-        self._told = ""
         self._up_since_s = self._clock()
 
-    def _went(self, error: Exception) -> None:
+    def _went(self, error: BaseException) -> None:
         now = self._clock()
         known = isinstance(error, SourceError)
         if self.up and now - self._up_since_s >= PROVEN_S:
             self._retry_s = RETRY_S
-        if self.up and str(error) != self._told:
-            log.error("%s is lost: %s", self.name, error, exc_info=None if known else error)
-        elif not known and str(error) != self._told:
-            log.error("%s cannot be opened; please report it", self.name, exc_info=error)
+        news = str(error) != self._told or now - self._told_s >= SAY_EVERY_S
+        if news and (self.up or not known):
+            what = "is lost" if self.up else "cannot be opened; please report it"
+            log.error("%s %s: %s", self.name, what, error, exc_info=None if known else error)
+            self._told_s, self._told_lost = now, self.up
         self._told = str(error)
         self._retry_at_s = now + self._retry_s
         self._retry_s = min(RETRY_MAX_S, 2 * self._retry_s)
@@ -237,6 +248,7 @@ class _Gpu:
     facts: GpuFacts
     views: tuple[GpuFacts, ...] = ()  # by source, as of the reading before
     signals: dict[str, _Served] = field(default_factory=dict)
+    lacks_s: float | None = None  # since when no source but a stand-in gives what is needed
     heard_s: float = 0.0  # when a source last said that it is there and answers
     shown_s: float = 0.0  # when a source last said anything of it
 
@@ -331,6 +343,12 @@ class Ladder:
         return ()
 
     def _is_open(self, began: float) -> bool:
+        for worker in self._workers:
+            # NVML is waited for: a driver may take long. A server that does not answer is none.
+            silent = not worker.settled and self._clock() - began >= REFUSE_S
+            if silent and worker.rung.spares is None:
+                worker.error = SourceError(f"{worker.name} does not answer: a call hangs; {worker.rung.hint}")
+                worker.settled = True
         if any(worker.rung.required and worker.settled and not worker.up for worker in self._workers):
             return True
         if all(worker.settled for worker in self._workers):
@@ -338,7 +356,7 @@ class Ladder:
         required = all(worker.up for worker in self._workers if worker.rung.required)
         return required and any(worker.up for worker in self._workers) and self._clock() - began >= GRACE_S
 
-    def _refusal(self) -> Exception:
+    def _refusal(self) -> BaseException:
         """The error that says most: of NVML, which knows whether there is a GPU, and why the others are not used."""
         errors = {worker.name: worker.error for worker in self._workers if worker.error is not None}
         told = errors.get("nvml") or next(iter(errors.values()))
@@ -527,7 +545,11 @@ class Ladder:
                     for key, gpu in self._gpus.items()
                 }
             if worker.rung.stand_in and self._needs:
-                worker.idle = all(self._is_served(now, gpu, rank) for gpu in self._gpus.values())
+                for gpu in self._gpus.values():
+                    lacks_s = now if gpu.lacks_s is None else gpu.lacks_s
+                    gpu.lacks_s = None if self._is_served(now, gpu, rank) else lacks_s
+                lacking = [gpu.lacks_s for gpu in self._gpus.values() if gpu.lacks_s is not None]
+                worker.idle = not any(now - since >= STAND_IN_S for since in lacking)
 
     def _is_served(self, now: float, gpu: _Gpu, rank: int) -> bool:
         """Whether sources above ``rank`` give all that is needed of a GPU; a board gives no activity."""

@@ -415,7 +415,8 @@ class Device:
         known = {row.identity: row for row in self.rows}
         slices = self._layout.slices
         left = max(0, slices - sum(instance.slices for instance in instances)) / slices
-        own = replace(self._facts, split=split, share_ratio=left)
+        memory = None if split else self._facts.memory_total_bytes  # instances have theirs
+        own = replace(self._facts, split=split, share_ratio=left, memory_total_bytes=memory)
         for identity, instance in now.items():
             same = known.get(identity)
             if same is None:

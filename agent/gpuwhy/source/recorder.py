@@ -112,6 +112,8 @@ def _gpu_row(gpu: GpuReading) -> dict[str, Any]:
             pace = {} if part.period_s is None else {"period_s": part.period_s, "span_s": part.span_s}
             line[part.source] = {**part.values, **pace}
     line.setdefault("gpm", None)
+    if gpu.holder:
+        line["holder"] = gpu.holder
     line["procs"] = None if gpu.owners is None else [{"pid": pid} for pid in gpu.owners]
     return line
 
@@ -131,6 +133,7 @@ class Recorder:
     def __init__(self, path: Path, *, period_s: float, workload: str) -> None:
         self.path = path
         self.rows = 0
+        self._known: set[tuple[str, str]] = set()
         self._period_s = period_s
         self._workload = workload
         try:
@@ -157,7 +160,15 @@ class Recorder:
                 ) from failure
 
     def write(self, reading: Reading) -> None:
-        """Appends a reading; the first one brings the header."""
+        """Appends a reading; the first one with a GPU brings the header."""
+        if not (self._known or reading.gpus):
+            return
+        keys = {gpu.facts.key for gpu in reading.gpus}
+        self._known = self._known or keys
+        if keys - self._known:
+            raise SourceError(
+                f"{self.path}: the GPUs of this host have changed, as by MIG; what was written before is kept: record again"
+            )
         lines = (
             []
             if self.rows

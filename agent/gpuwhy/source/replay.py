@@ -214,7 +214,7 @@ def _gpu_reading(facts: GpuFacts, gpu: Mapping[str, Any] | None) -> GpuReading:
         return GpuReading(facts, up=False)
     profiling = gpu.get("gpm")
     owners = gpu.get("procs")
-    apart = {"gpm", "procs", *OTHER_PARTS}
+    apart = {"gpm", "procs", "holder", *OTHER_PARTS}
     parts = [Part("nvml", {key: value for key, value in gpu.items() if key not in apart})]
     if isinstance(profiling, dict):
         parts.insert(0, Part("nvml-gpm", profiling))
@@ -229,6 +229,7 @@ def _gpu_reading(facts: GpuFacts, gpu: Mapping[str, Any] | None) -> GpuReading:
         owners=tuple(pid for owner in _maps(owners) if (pid := _whole(owner.get("pid"))))
         if isinstance(owners, list)
         else None,
+        holder=_text(gpu.get("holder")),
     )
 
 
