@@ -547,9 +547,9 @@ def test_flapping_is_said_once_a_minute(host, caplog) -> None:
     host.up()
     host.tick(2)
     for _ in range(20):
-        host.dcgm.fails = SourceError("gone")
+        host.dcgm.fails, host.dcgm.refuses = SourceError("gone"), SourceError("nobody answers")
         host.tick(3)
-        host.dcgm.fails = None
+        host.dcgm.fails = host.dcgm.refuses = None
         host.tick(int(2 / PERIOD_S))
     lost = sum("dcgm is lost" in record.getMessage() for record in caplog.records)
     assert 1 <= lost <= 3
@@ -560,3 +560,14 @@ def test_library_that_calls_exit_ends_its_source_only(host) -> None:
     host.dcgm.refuses = SystemExit(7)
     host.up()
     assert host.served() == {"sm_util": "nvml", "power_mw": "nvml"}
+
+
+def test_a_gpu_is_called_the_same_while_a_source_is_late(host) -> None:
+    """Sources may describe a GPU differently: NVML's words stand, also in a tick in which it says nothing."""
+    del host.dcgm.gpus[GPU]
+    host.dcgm.gpus[replace(GPU, model="H200", driver="580.1")] = {"DCGM_SM": 0.5}
+    host.up()
+    host.tick(2)
+    host.nvml.free.clear()
+    models = {host.tick().gpus[0].facts.model for _ in range(LOST_PERIODS)}
+    assert models == {"NVIDIA H200"}

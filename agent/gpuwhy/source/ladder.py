@@ -221,8 +221,7 @@ class _Worker:
         if news and (self.up or not known):
             what = "is lost" if self.up else "cannot be opened; please report it"
             log.error("%s %s: %s", self.name, what, error, exc_info=None if known else error)
-            self._told_s, self._told_lost = now, self.up
-        self._told = str(error)
+            self._told, self._told_s, self._told_lost = str(error), now, self.up
         self._retry_at_s = now + self._retry_s
         self._retry_s = min(RETRY_MAX_S, 2 * self._retry_s)
         self.rung.source.close()
@@ -246,7 +245,7 @@ class _Served:
 @dataclass(slots=True)
 class _Gpu:
     facts: GpuFacts
-    views: tuple[GpuFacts, ...] = ()  # by source, as of the reading before
+    views: dict[int, GpuFacts] = field(default_factory=dict)  # by rung, of those that answer
     signals: dict[str, _Served] = field(default_factory=dict)
     lacks_s: float | None = None  # since when no source but a stand-in gives what is needed
     heard_s: float = 0.0  # when a source last said that it is there and answers
@@ -428,16 +427,11 @@ class Ladder:
             for gpu in reading.gpus:
                 views.setdefault(gpu.facts.key, []).append((rank, reading, gpu))
         for key, seen in views.items():
-            described = tuple(gpu.facts for _, _, gpu in seen)
             known = self._gpus.get(key)
-            if known is None or known.views != described:
-                facts = _joined([gpu.facts for _, _, gpu in sorted(seen, key=self._is_not_nvml)])
-                if known is None:
-                    self._gpus[key] = known = _Gpu(self._placed(facts), heard_s=now)
-                elif known.facts.split is not facts.split:
-                    known.signals.clear()
-                known.facts = replace(_joined([facts, known.facts]), index=known.facts.index)
-                known.views = described
+            if known is None:
+                _, _, first = min(seen, key=lambda view: self._place(view[0]))
+                known = self._gpus[key] = _Gpu(self._placed(first.facts), heard_s=now)
+            self._describe(known, {rank: gpu.facts for rank, _, gpu in seen})
             known.shown_s = now
         self._drop_slices(now)
         readings = [self._one(now, gpu, views.get(key, [])) for key, gpu in self._gpus.items()]
@@ -446,9 +440,21 @@ class Ladder:
         )
         return tuple(sorted(readings, key=lambda gpu: (gpu.facts.index, len(gpu.facts.mig), gpu.facts.mig)))
 
-    def _is_not_nvml(self, view: tuple[int, Reading, GpuReading]) -> bool:
-        """Sorts NVML first: its indices are everybody's."""
-        return self._workers[view[0]].rung.spares is None
+    def _place(self, rank: int) -> tuple[bool, int]:
+        """A rung's place among those that describe a GPU: NVML is first, as its indices are everybody's."""
+        return (self._workers[rank].rung.spares is None, rank)
+
+    def _describe(self, known: _Gpu, told: Mapping[int, GpuFacts]) -> None:
+        """Joins what the sources that answer say of a GPU."""
+        views = {rank: facts for rank, facts in known.views.items() if self._workers[rank].up}
+        views.update(told)
+        if views == known.views:
+            return
+        facts = _joined([views[rank] for rank in sorted(views, key=self._place)])
+        if facts.split is not known.facts.split:
+            known.signals.clear()
+        known.views = views
+        known.facts = replace(_joined([facts, known.facts]), index=known.facts.index)
 
     def _placed(self, facts: GpuFacts) -> GpuFacts:
         """``facts`` with an index that no other board has; a slice has its board's."""
