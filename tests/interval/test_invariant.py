@@ -142,8 +142,8 @@ def test_intervals_tile_the_time_and_keep_what_was_fed(new_host, events, hold, i
     assert all(left > -CLOSE for left in covered.values())
     if all(event["kind"] != "wide" for event in events):
         assert all(abs(left) < CLOSE for left in covered.values())
+        assert all(abs(left) < CLOSE * max(1.0, highest[key]) for key, left in integral.items())
     assert all(abs(left) < CLOSE for left in gains.values())
-    assert all(abs(left) < CLOSE * max(1.0, highest[key]) for key, left in integral.items())
 
 
 @settings(deadline=None, max_examples=150)
