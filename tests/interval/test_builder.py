@@ -481,3 +481,10 @@ def test_quantiles_are_weighted_by_time() -> None:
 def test_interval_without_length_has_no_coverage() -> None:
     """Coverage of nothing is none."""
     assert Interval(GpuFacts(0, "a"), 1.0, 1.0, 1.0, 0.0, 0).coverage == 0.0
+
+
+def test_coverage_is_of_time_not_of_signals(host) -> None:
+    """Two signals that are read at the same time cover it once."""
+    for at in range(5):
+        host.read({"a": {"sm_util": 80, "dram_bw_util": 10} if at < 2 else {}})
+    assert host.done[0][0].covered_s == 2.0

@@ -571,3 +571,18 @@ def test_a_gpu_is_called_the_same_while_a_source_is_late(host) -> None:
     host.nvml.free.clear()
     models = {host.tick().gpus[0].facts.model for _ in range(LOST_PERIODS)}
     assert models == {"NVIDIA H200"}
+
+
+def test_signal_that_nobody_gives_any_more_is_a_step_down(host) -> None:
+    """As activity before Hopper without its engine: what is left is less than there was. A slice may lack it."""
+    slice_ = replace(GPU, mig="1")
+    for gpu in (GPU, slice_):
+        host.dcgm.gpus = {gpu: {"DCGM_SM": 0.5}}
+        host.nvml.gpus = {gpu: {"power_mw": 1e5}}
+        ladder = host.up()
+        host.tick(2)
+        host.dcgm.gpus = {gpu: {}}
+        host.tick(LOST_PERIODS + 2)
+        assert ladder.degraded == (gpu is GPU)
+        ladder.close()
+        host.dcgm, host.nvml = Fake("dcgm", host.clock), Fake("nvml", host.clock)

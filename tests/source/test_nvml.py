@@ -17,6 +17,7 @@ import pytest
 
 from gpuwhy.daemon import Pipeline
 from gpuwhy.sample import Normaliser
+from gpuwhy.sample.signals import SIGNAL_OF_RAW
 from gpuwhy.source import DriverMismatchError, NoGpuError, SourceError
 from gpuwhy.source.nvml import METRICS, NvmlSource
 from gpuwhy.source.replay import load
@@ -914,6 +915,16 @@ def test_spared_activity(host, ticks):
     now = one.clock.now - one.library.loaded_s
     window = one.library.gpus[0].window(now, now + 1)
     assert one.part("nvml-gpm")["sm_util"] == pytest.approx(window["sm_util"])
+
+
+def test_beside_a_source_of_all_signals_no_activity_is_sampled(host):
+    """What the ladder can spare are signals: raw values that are only recorded cost no call for themselves."""
+    one = host()
+    one.tick(3)
+    spare(one, *SIGNAL_OF_RAW)
+    calls = one.library.calls.copy()
+    assert [part.source for part in one.tick(10).gpus[0].parts] == []
+    assert set(one.library.calls - calls) == {*LISTS, "nvmlDeviceGetMigMode"}
 
 
 def test_everything_spared(host):

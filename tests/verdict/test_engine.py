@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from gpuwhy.interval import Interval
+from gpuwhy.interval import Interval, Stat
 from gpuwhy.verdict import Verdict, engine, judge
 from gpuwhy.verdict.types import CauseKey
 from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY
@@ -514,3 +514,14 @@ def test_every_key_is_in_the_vocabulary() -> None:
         keys = {judged.key, *judged.time.verdict, *judged.time.lost}
         keys |= {key for key in (judged.gap_cause, judged.busy_verdict) if key is not None}
         assert keys <= CAUSE_BY_KEY.keys()
+
+
+def test_what_says_busy_must_have_been_read() -> None:
+    """A second of activity is no verdict on five, however long power and clocks were read."""
+    whole = gemm()
+    stats = {**whole.stats, "graphics_active_ratio": Stat((0.99,), (1.0,))}
+    judged = verdict(replace(whole, stats=stats))
+    assert judged.key == ("unknown", "insufficient-evidence")
+    assert "cover 20%" in (judged.reason or "")
+    assert judged.time.measured <= 1.0
+    assert judged.time.useful <= 1.0
