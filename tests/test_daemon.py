@@ -471,9 +471,12 @@ def test_pipeline_is_the_same_at_any_speed() -> None:
     assert {verdict.key for judged in found for verdict in judged.verdicts} == {("healthy", "compute")}
 
 
-def test_lower_source_stands_in_for_one_that_is_lost(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_source_stands_in_for_one_that_is_lost(
+    device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """That a source is lost, yields, or is stood in for can be seen and alerted on, and so that it is back."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    caplog.set_level("INFO", "gpuwhy")
     lower = Device()
     device.name, device.raw = "dcgm", {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.98}
     made = Running(device, lower)
@@ -486,6 +489,8 @@ def test_lower_source_stands_in_for_one_that_is_lost(device: Device, monkeypatch
         made.wait(lambda: made.value("source_yielding", source="dcgm") == 1.0)
         device.yielding = ""
         made.wait(lambda: made.value("source_yielding", source="dcgm") == 0.0)
+        assert caplog.text.count("dcgm: another profiler owns the counters") == 1
+        assert caplog.text.count("dcgm: profiling is back") == 1
         device.fails["read"] = SourceError("gone")
         made.wait(lambda: made.value("source_up", source="dcgm") == 0.0)
         made.wait(lambda: made.value("source_degraded") == 1.0)

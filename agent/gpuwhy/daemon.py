@@ -307,10 +307,8 @@ class LiveFeed:
     def start(self, stopping: Callable[[], bool]) -> None:
         self._threads[0].start()
         patience = time.monotonic() + OPEN_S
-        while not self._opened.wait(0.1) and not stopping():
-            if time.monotonic() > patience:
-                log.error("%s has not opened within %.0f s; a driver call may hang", self.name, OPEN_S)
-                break
+        while not self._opened.wait(0.1) and not stopping() and time.monotonic() < patience:
+            pass
         if self._refusal is not None:
             raise self._refusal
         self._threads[1].start()
@@ -463,7 +461,8 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
         source = name
         stages = by_origin.setdefault(tick.reading.origin, pipeline(config, hold=True))
         judged += stages.feed(tick.reading)
-        slow = max([slow, *((each.period_s, kind) for kind, each in tick.sources.items() if each.used)])
+        # As last known: a period is a guess until some have passed.
+        slow = max(((each.period_s, kind) for kind, each in tick.sources.items() if each.used), default=slow)
     if SLOW_LOOKS * slow[0] > seconds:
         log.warning(
             "%s has new values each %.0f s only: watch for longer (--seconds %.0f)",

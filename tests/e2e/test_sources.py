@@ -96,3 +96,13 @@ def test_without_anything_all_sources_are_named(installed_gpuwhy: Any) -> None:
         pytest.skip("this host has a GPU; remedy: run on one without")
     assert done.returncode == 3
     assert all(name in done.stderr for name in ("dcgm", "dcgm-exporter", "NVIDIA"))
+
+
+@pytest.mark.parametrize(("interval_s", "said"), [(1.0, False), (30.0, True)])
+def test_explain_says_when_it_watches_too_short(installed_gpuwhy: Any, interval_s: float, said: bool) -> None:
+    """A source whose values are new each half minute cannot answer within seconds: how long it takes is said."""
+    with FakeExporter([FakeGpu("gemm")], time.monotonic, interval_s=interval_s).served() as url:
+        done = installed_gpuwhy("explain", "--source", "dcgm-exporter", "--seconds", "10", **{URL: url})
+    assert done.returncode == 0, done.stderr
+    assert ("dcgm-exporter has new values each 30 s only" in done.stderr) == said
+    assert ("healthy / compute" in done.stdout) != said

@@ -398,8 +398,6 @@ def test_counters_that_another_profiler_owns(host, caplog, code):
     one.tick(int(RETRY_S) + 1)
     assert one.values().keys() == set(NAMES.values())
     assert not one.source.yielding
-    told = [record.getMessage() for record in caplog.records if "profiling is" in record.getMessage()]
-    assert len(told) == 2
 
 
 def test_a_refused_watch_does_not_end_the_others(host):
@@ -664,8 +662,6 @@ def test_profiling_is_paused(host, caplog):
     assert one.values(ticks=2).keys() == set(NAMES.values())
     assert not one.source.yielding
     assert not one.engine.calls["dcgmProfResume"]
-    told = [record.getMessage() for record in caplog.records if "profiling is" in record.getMessage()]
-    assert len(told) == 2
 
 
 def test_a_status_says_that_profiling_is_paused(host):

@@ -205,7 +205,7 @@ class DcgmSource:
         if unwatched and not self._look(engine, now):
             raise EngineError("dcgmEntitiesGetLatestValues", unwatched)
         self._suspect(engine)
-        self._tell_yielding()
+        self._note_yielding()
         readings = []
         for row in self._rows():
             down = bool(self._down[row.facts.uuid])
@@ -255,14 +255,10 @@ class DcgmSource:
             log.warning("%s: GPU %d (%s) %s", self._where, facts.index, facts.uuid, state)
         self._down[facts.uuid] = down
 
-    def _tell_yielding(self) -> None:
+    def _note_yielding(self) -> None:
         reasons = [row.busy for row in self._rows()]
         reasons += [unit.why(Act.BUSY) for unit in self._all_units()]
-        yielding = next((reason for reason in reasons if reason), "")
-        if bool(yielding) != bool(self.yielding):
-            state = f"away: {yielding}" if yielding else "back"
-            log.warning("%s: profiling is %s", self._where, state)
-        self.yielding = yielding
+        self.yielding = next((reason for reason in reasons if reason), "")
 
     # --- what is watched
 

@@ -296,7 +296,7 @@ class Ladder:
 
     @property
     def degraded(self) -> bool:
-        """Whether some signal comes from a lower source than it did, or from none any more."""
+        """Whether some signal of a GPU that answers comes from a lower source than it did, or from none."""
         return self._degraded
 
     def states(self) -> dict[str, SourceState]:
@@ -313,7 +313,7 @@ class Ladder:
         """By source: what would make it say more, a line each; for people."""
         return {worker.name: worker.advice for worker in self._workers}
 
-    def start(self) -> tuple[GpuFacts, ...]:
+    def start(self) -> None:
         """Opens all sources; returns when one has opened and the better ones have had their time.
 
         Raises:
@@ -339,7 +339,6 @@ class Ladder:
             if worker.error is not None and not worker.up:
                 log.info("%s is not used: %s", worker.name, worker.error)
         self._last_s = self._clock()
-        return ()
 
     def _is_open(self, began: float) -> bool:
         for worker in self._workers:
@@ -370,7 +369,7 @@ class Ladder:
 
         Raises:
             SourceError: not started.
-            DriverMismatchError: no source is left, and this process cannot read GPUs any more.
+            DriverMismatchError: this process cannot read GPUs any more, and no other source has ever answered.
         """
         if self._last_s is None:
             raise SourceError("no source is open: start() comes before read()")
