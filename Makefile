@@ -32,7 +32,7 @@ render: setup ## rewrite alerts/, dashboards/ and the reference from the tables
 	@.venv/bin/gpuwhy render $(ARGS)
 
 bench: setup ## measure what the agent costs
-	@for script in bench/agent.py bench/scrape.py bench/host.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
+	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
 
 wheel: setup ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .

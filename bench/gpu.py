@@ -1,6 +1,7 @@
 """The agent on a real GPU: are its verdicts right, and what does it cost. Needs torch with CUDA.
 
     python bench/gpu.py live              judge workloads with the running agent, scraped from /metrics
+    python bench/gpu.py share             jobs that share the GPU, or hold it and run nothing: parts and verdicts
     python bench/gpu.py change            how soon a change of load shows in the counters
     python bench/gpu.py cost              CPU and memory beside a bare loop of the same driver calls
     python bench/gpu.py pair              GEMM rate and kernel latency with the agent on and off
@@ -41,11 +42,11 @@ SERIES = re.compile(r"^gpuwhy_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 class Agent:
     """The installed agent on a free port, as a user starts it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
         self._log = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpuwhy", "run", "--listen", "127.0.0.1:0", *arguments],
-            stderr=self._log, start_new_session=True,
+            stderr=self._log, start_new_session=True, env={**os.environ, **(env or {})},
         )  # fmt: skip
         self.pid = self.process.pid
         for _ in range(300):
@@ -67,6 +68,16 @@ class Agent:
             pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
             if series == name and pairs.get("gpu") == str(gpu):
                 found[f"{pairs.get('verdict')}/{pairs.get('cause')}"] = float(value)
+        return found
+
+    def workloads(self, name: str = "workload_verdict_seconds_total") -> dict[tuple[str, str], float]:
+        """A counter of workloads by (workload, verdict or verdict/cause)."""
+        found = {}
+        for series, labels, value in SERIES.findall(self.scrape()):
+            pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if series == name:
+                key = "/".join(pairs[label] for label in ("verdict", "cause") if label in pairs)
+                found[pairs["workload"], key] = float(value)
         return found
 
     def now(self, gpu: int = 0) -> str:
@@ -121,6 +132,65 @@ def live(seconds: float) -> list[dict]:
         print(rows[-1], flush=True)
     stopped = agent.stop()
     print(f"SIGTERM to end: {stopped:.2f} s; log:\n{agent.log()[-1500:]}")
+    return rows
+
+
+# Jobs on one GPU at a time, each a workload, and what is to be said of it (None = anything).
+SHARED: tuple[tuple[tuple[str, str | None], ...], ...] = (
+    (("gemm", "healthy"),),
+    (("gemm", "healthy"), ("held", None)),
+    (("gemm", "healthy"), ("gemm", "healthy")),
+    (("starved", "starving"), ("held", "idle")),
+    (("starved", "starving"), ("little_demand", "idle")),  # the GPU's verdict is open: unknown/mixed
+    (("tiny_kernels", "starving"), ("starved", "starving")),
+    (("", "idle"),),
+)
+
+
+def share(seconds: float) -> list[dict]:
+    """Each scene's jobs, told apart as Slurm's are by their environment; "" is granted and runs nothing."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Agent(env={"GPUWHY__WORKLOADS__SLURM_JOB_FOLDER": folder})
+        for at, scene in enumerate(SHARED):
+            jobs = [f"{at}-{place}-{name or 'nothing'}" for place, (name, _) in enumerate(scene)]
+            processes = []
+            for number, (job, (name, _)) in enumerate(zip(jobs, scene, strict=True)):
+                told = {"SLURM_JOB_ID": str(1000 + 10 * at + number), "SLURM_JOB_NAME": job}
+                if name:
+                    processes.append(workloads.start(name, SETTLE_S + seconds + 60, told))
+                else:
+                    Path(folder, "0").write_text(f"{told['SLURM_JOB_ID']}\n")
+            time.sleep(SETTLE_S if processes else 20 + SETTLE_S)
+            before, gpu_before = agent.workloads(), agent.seconds()
+            time.sleep(seconds)
+            after, gpu_after = agent.workloads(), agent.seconds()
+            lost = agent.workloads("workload_lost_seconds_total")
+            gpu = {
+                key: round(gained, 1)
+                for key in gpu_after
+                if (gained := gpu_after[key] - gpu_before.get(key, 0)) > 0.01
+            }
+            for process in processes:
+                workloads.end(process)
+            Path(folder, "0").unlink(missing_ok=True)
+            gains = {key: after[key] - before.get(key, 0.0) for key in after}
+            total = sum(gains.values()) or 1.0
+            for job, (name, wanted) in zip(jobs, scene, strict=True):
+                # A job that only the folder names has no name.
+                named = job if name else "unnamed"
+                own = {key[1]: gained for key, gained in gains.items() if key[0] == named and gained > 0.01}
+                best = max(own, key=own.get, default="nothing")
+                rows.append({
+                    "job": job, "wanted": wanted, "got": best, "right": wanted in {None, best},
+                    "share": round(sum(own.values()) / total, 3),
+                    "lost": {key[1]: round(value, 1) for key, value in lost.items() if key[0] == named},
+                    "gpu": gpu,
+                })  # fmt: skip
+                print(rows[-1], flush=True)
+            time.sleep(3)
+        agent.stop()
+        print(agent.log()[-1500:])
     return rows
 
 
@@ -383,7 +453,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["live", "change", "cost", "pair", "bare", "phases"])
+    parser.add_argument("what", choices=["live", "share", "change", "cost", "pair", "bare", "phases"])
     parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--pairs", type=int, default=30)
@@ -398,6 +468,7 @@ def main() -> None:
     print(f"# {card()}, {time.strftime('%Y-%m-%d')}, Python {sys.version.split()[0]}", flush=True)
     runs: dict[str, Callable[[], list[dict]]] = {
         "live": lambda: live(arguments.seconds),
+        "share": lambda: share(arguments.seconds),
         "change": change,
         "cost": lambda: cost(arguments.seconds),
         "pair": lambda: pair(arguments.pairs, arguments.seconds),

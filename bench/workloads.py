@@ -204,6 +204,16 @@ def half_demand(seconds: float) -> None:
         torch.cuda.synchronize()
 
 
+@workload("a server that is asked for a tenth of what it can do", label("idle", "no-demand"))
+def little_demand(seconds: float) -> None:
+    torch, a, b = matrices()
+    for _ in until(seconds):
+        time.sleep(0.09)
+        for _ in range(6):
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+
+
 @workload(
     "a quarter of the time in Python between GEMM bursts (busy about 0.75)", label("healthy", "compute")
 )
@@ -494,9 +504,11 @@ def unrelated(seconds: float) -> None:
 # --- recording --------------------------------------------------------------------------------------
 
 
-def start(name: str, seconds: float) -> subprocess.Popen:
+def start(name: str, seconds: float, env: dict[str, str] | None = None) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, __file__, name, "--seconds", str(seconds)], start_new_session=True
+        [sys.executable, __file__, name, "--seconds", str(seconds)],
+        start_new_session=True,
+        env={**os.environ, **(env or {})},
     )
 
 

@@ -69,9 +69,10 @@ def test_each_layer_overrides_the_ones_below(file: Path) -> None:
         "agent.dcgm_bindings": "default",
         "agent.dcgm_library": "default",
         "agent.exporter_url": "default",
+        "agent.host_root": "default",
         "agent.log_level": "flag --log-level",
         "http.listen": "default",
-        "cards.overrides": "default",
+        **{option.key: "default" for option in options() if option.section in {"cards", "workloads"}},
     }
 
 
@@ -91,7 +92,18 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
         "agent.replay_speed": "4",
         "agent.replay_loop": "true",
         "agent.log_level": "error",
+        "agent.host_root": "/host",
         "http.listen": "127.0.0.1:80",
+        "workloads.most": "50",
+        "workloads.label_length": "64",
+        "workloads.retention_seconds": "600",
+        "workloads.profiles": '{"serving/*": "latency"}',
+        "workloads.profile_label": "example.com/profile",
+        "workloads.owner_label": "team",
+        "workloads.kubelet_socket": "/run/kubelet.sock",
+        "workloads.kubernetes_api": "false",
+        "workloads.slurm_job_folder": "/run/jobs",
+        "workloads.slurm_scontrol": "/opt/slurm/bin/scontrol",
     }[option.key]
     replay = {} if option.key == "agent.source" else {"agent.source": "replay:a"}
     file.write_text(f"{option.section}:\n  {option.name}: {text}\n")
@@ -341,7 +353,7 @@ MESSAGES: list[tuple[str | bytes, str]] = [
     ("cards: {H200: {}}", "cards.H200 (F:1) is not known: use any of overrides, or remove it"),
     ("agnet: {source: nvml}", "section agnet (F:1) is not known: write agent, or remove it"),
     ("listen: ':80'", "section listen (F:1) is not known: write it in section http, or remove it"),
-    ("zzz: 1", "section zzz (F:1) is not known: use any of agent, http, cards, or remove it"),
+    ("zzz: 1", "section zzz (F:1) is not known: use any of agent, http, cards, workloads, or remove it"),
     ("\nreport:\n  day: monday\n", "section report (F:2) has no options in this version: remove it"),
     (
         "http: [listen]",
@@ -350,7 +362,7 @@ MESSAGES: list[tuple[str | bytes, str]] = [
     (
         "just words",
         (
-            "the top level is 'just words' (F:1): set it to a mapping with any of agent, http, cards, "
+            "the top level is 'just words' (F:1): set it to a mapping with any of agent, http, cards, workloads, "
             "or remove it for the defaults"
         ),
     ),

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,8 +68,10 @@ class Device:
         self.closed = 0
         self.up = True
         self.raw: Any = dict(BUSY)
+        self.plain = {"gpu_util_pct": 98, "power_mw": 690e3, "sm_clock_mhz": 1440, "event_reasons": 4}
         self.slices: tuple[str, ...] = ()
         self.profile = "1g.20gb"
+        self.owners: tuple[int, ...] = (4242,)
         self._last = 0.0
 
     def start(self) -> tuple[GpuFacts, ...]:
@@ -86,9 +88,9 @@ class Device:
         span, self._last = now - self._last, now
         parts = (
             Part("nvml-gpm", self.raw),
-            Part("nvml", {"gpu_util_pct": 98, "power_mw": 690e3, "sm_clock_mhz": 1440, "event_reasons": 4}),
+            Part("nvml", self.plain),
         )
-        gpu = GpuReading(FACTS, parts=parts if self.up else (), owners=(4242,), up=self.up)
+        gpu = GpuReading(FACTS, parts=parts if self.up else (), owners=self.owners, up=self.up)
         if self.slices:
             gpu = replace(gpu, facts=replace(FACTS, split=True), parts=parts[1:], owners=())
         slices = (
@@ -147,9 +149,9 @@ class Kernel:
 class Running:
     """An agent in a thread of the test, on a free port."""
 
-    def __init__(self, *devices: Device) -> None:
+    def __init__(self, *devices: Device, env: Mapping[str, str] | None = None) -> None:
         config = configuration.load(
-            {"http.listen": "127.0.0.1:0", "agent.interval_seconds": 1}, {}, None
+            {"http.listen": "127.0.0.1:0", "agent.interval_seconds": 1}, env or {}, None
         ).config
         self.kernel = Kernel()
         self.agent = Agent(

@@ -12,6 +12,7 @@ from typing import Literal
 
 PREFIX = "gpuwhy_"
 IDENTITY = ("gpu", "uuid", "mig")
+WORKLOAD = ("workload_kind", "workload", "workload_namespace", "workload_owner")
 
 # Label values, in the order they are exported. A unit's or sensor's signal is named after it.
 ACTIVITY_UNITS = ("graphics", "sm", "tensor", "dram", "fp64", "fp32", "fp16", "int")
@@ -28,8 +29,21 @@ CLOCK_REASONS = (
     "gpu-idle",
     "other",
 )
+WORKLOAD_KINDS = (
+    "slurm",
+    "kubernetes",
+    "container",
+    "systemd",
+    "process",
+    "replay",
+    "unknown",
+    "other",
+)
 REJECTION_REASONS = ("sentinel", "nan", "out-of-range", "backwards", "stale")
-SOURCES = ("dcgm", "nvml-gpm", "nvml", "dcgm-exporter", "host", "replay")
+# What says whose a process or a GPU is: the kubelet's grants, the API server's pods, folders that the
+# kubelet and container engines keep, Slurm's jobs.
+RESOLVERS = ("kubelet", "kubernetes-api", "pod-folders", "slurm", "containers")
+SOURCES = ("dcgm", "nvml-gpm", "nvml", "dcgm-exporter", "host", "replay", *RESOLVERS)
 HOST_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 PRESSURE_RESOURCES = ("cpu", "io", "memory")
 
@@ -43,6 +57,7 @@ Kind = Literal["counter", "gauge", "info", "summary"]
 #   clock      summed ``Verdict.clock_events``
 #   verdict    the verdict shown now, or of the last interval
 #   identity   ``GpuFacts``
+#   workload   summed or latest ``WorkloadVerdict``
 #   host       summed ``HostIncrements``
 #   health     ``Health``, filled by the daemon
 #   agent      what the ledger counts about the sampling
@@ -55,6 +70,7 @@ Origin = Literal[
     "clock",
     "verdict",
     "identity",
+    "workload",
     "host",
     "health",
     "agent",
@@ -73,7 +89,8 @@ Life = Literal["agent", "read", "driver", "now"]
 class Series:
     """One exported series.
 
-    ``labels`` holds the identity labels of per-GPU series first, then the series' own.
+    ``labels`` holds the identity labels of per-GPU series first, then those of the workload where it has
+    one, then the series' own.
     ``unit`` is the base unit that ends the family's name, "" for none.
     ``fields`` pairs a value of the own label ("" without one) with the name the value is read by.
     """
@@ -100,7 +117,7 @@ class Series:
 
     @property
     def own_labels(self) -> tuple[str, ...]:
-        return tuple(label for label in self.labels if label not in IDENTITY)
+        return tuple(label for label in self.labels if label not in {*IDENTITY, *WORKLOAD})
 
     @property
     def per_gpu(self) -> bool:
@@ -110,6 +127,11 @@ class Series:
 def _seconds(field: str, about: str, *own: str) -> Series:
     name = f"{PREFIX}{field}_seconds_total"
     return Series(name, "counter", "seconds", about, IDENTITY + own, "split", "agent", (("", field),))
+
+
+def _workload(stem: str, kind: Kind, unit: str, about: str, *own: str, life: Life = "agent") -> Series:
+    name = f"{PREFIX}workload_{stem}"
+    return Series(name, kind, unit, about, (*IDENTITY, *WORKLOAD, *own), "workload", life)
 
 
 def _gauge(field: str, unit: str, about: str, origin: Literal["signal", "fact"] = "signal") -> Series:
@@ -292,6 +314,54 @@ SERIES: tuple[Series, ...] = (
         "Seconds that a cgroup CPU quota held the GPU's processes.",
         "process_tree_throttled_ratio",
         "read",
+    ),
+    # Whose it was
+    _workload(
+        "verdict_seconds_total",
+        "counter",
+        "seconds",
+        "Seconds that a workload held the GPU, by verdict; where several share it, each has its part.",
+        "verdict",
+    ),
+    _workload(
+        "lost_seconds_total",
+        "counter",
+        "seconds",
+        "Seconds that a workload lost, by the verdict and cause they are charged to; those that occurred.",
+        "verdict",
+        "cause",
+    ),
+    _workload("useful_seconds_total", "counter", "seconds", "A workload's seconds at the speed of light."),
+    _workload(
+        "measured_seconds_total",
+        "counter",
+        "seconds",
+        "A workload's seconds with all signals that useful time needs.",
+    ),
+    _workload(
+        "share_ratio",
+        "gauge",
+        "ratio",
+        "The workload's part of the GPU's time in the last interval; under 1 it was shared.",
+        life="now",
+    ),
+    _workload(
+        "info",
+        "info",
+        "",
+        "The runs (pods, jobs, containers) of a workload in the last interval, and the profile it is judged by.",
+        "run",
+        "profile",
+        life="now",
+    ),
+    Series(
+        f"{PREFIX}workloads_overflowed_total",
+        "counter",
+        "",
+        "Workloads that came when there were series for as many as are allowed, and are counted as other.",
+        (),
+        "agent",
+        "agent",
     ),
     # The GPU's identity and the agent itself
     Series(

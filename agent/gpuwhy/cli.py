@@ -300,7 +300,13 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
 
     config = _load(config_path, flags).config
     with _progress("examining", examination.SECONDS) as progress:
-        findings = examination.examine(config, daemon.make_ladder(config), progress)
+        findings = examination.examine(
+            config,
+            daemon.make_ladder(config),
+            daemon.make_host(config),
+            daemon.make_resolver(config),
+            progress,
+        )
     if form == "json":
         click.echo(json.dumps(examination.as_json(findings), indent=2))
     else:

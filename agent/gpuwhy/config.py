@@ -22,7 +22,7 @@ from msgspec import Meta, Struct, field, inspect
 
 DEFAULT_PATH = Path("/etc/gpuwhy/config.yaml")
 ENVIRONMENT_PREFIX = "GPUWHY__"
-RESERVED_SECTIONS = ("store", "workloads", "render", "report")
+RESERVED_SECTIONS = ("store", "render", "report")
 # The YAML parser is pure Python and takes a second for this much; a host's configuration is a few KiB.
 MAX_FILE_BYTES = 64 * 1024
 
@@ -42,12 +42,12 @@ def _option(
     ge: float | None = None,
     le: float | None = None,
     expected: str = "",
-    check: Callable[[str], object] | None = None,
+    check: Callable[[Any], object] | None = None,
     example: object = None,
 ) -> Meta:
     """What a field's type does not say.
 
-    ``check`` raises ValueError for a text that is not what ``expected`` says.
+    ``check`` raises ValueError for a value that is not what ``expected`` says.
     """
     return Meta(
         description=description,
@@ -57,6 +57,8 @@ def _option(
     )
 
 
+# Kinds of workloads that a selector may name; the same as in ``catalog.WORKLOAD_KINDS``, which has more.
+SELECTED_KINDS = ("slurm", "kubernetes", "container", "systemd", "process")
 LIVE_SOURCES = ("auto", "dcgm", "dcgm-embedded", "nvml", "dcgm-exporter")
 
 
@@ -80,6 +82,22 @@ def _check_url(text: str) -> None:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or parts.username:
         raise ValueError(text)
+
+
+def _check_label(text: str) -> None:
+    prefix, slash, name = text.rpartition("/")
+    if text and not (
+        re.fullmatch(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", name, re.ASCII)
+        and (not slash or re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", prefix))
+    ):
+        raise ValueError(text)
+
+
+def _check_selectors(profiles: Mapping[str, str]) -> None:
+    for selector in profiles:
+        kind, colon, _ = selector.partition(":")
+        if not selector or (colon and kind not in {*SELECTED_KINDS, "*"}):
+            raise ValueError(selector)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -154,6 +172,15 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             check=_check_url,
         ),
     ] = "http://127.0.0.1:9400/metrics"
+    host_root: Annotated[
+        str,
+        _option(
+            "where the host's file system is mounted, for an agent in a container: below it `proc`, "
+            "`sys/fs/cgroup`, `var/log/pods` and the like are looked for first, and then at their usual places",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = "/"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         _option("least severe message that is logged", flag="--log-level"),
@@ -223,12 +250,93 @@ class CardsConfig(Struct, frozen=True, kw_only=True):
         return {part: msgspec.to_builtins(override) for part, override in self.overrides.items()}
 
 
+class WorkloadsConfig(Struct, frozen=True, kw_only=True):
+    most: Annotated[
+        int,
+        _option(
+            "workloads of this host that have series of their own at a time; those beyond it are counted "
+            "together, as `other`",
+            ge=1,
+            le=2000,
+        ),
+    ] = 100
+    label_length: Annotated[
+        int,
+        _option("longest value of a workload's labels, in characters; what is longer is cut", ge=16, le=512),
+    ] = 128
+    retention_seconds: Annotated[
+        float,
+        _option("how long the series of a workload that has ended stay", ge=60, le=604800),
+    ] = 3600.0
+    profiles: Annotated[
+        Mapping[str, Literal["throughput", "latency", "unknown"]],
+        _option(
+            "what workloads aim at, by selector: `NAME`, `NAMESPACE/NAME` or `KIND:NAMESPACE/NAME`, where `*` "
+            "stands for anything; the first that fits wins over what pods and jobs say of themselves",
+            expected="a mapping from selector (KIND is slurm, kubernetes, container, systemd or process) to "
+            "throughput, latency or unknown",
+            check=_check_selectors,
+            example={"kubernetes:serving/*": "latency"},
+        ),
+    ] = field(default_factory=dict)
+    profile_label: Annotated[
+        str,
+        _option(
+            "pod annotation or label, and word in a Slurm job's comment, that says what a workload aims at, as in "
+            "`gpuwhy/profile=latency`",
+            expected="a Kubernetes label's name",
+            check=_check_label,
+        ),
+    ] = "gpuwhy/profile"
+    owner_label: Annotated[
+        str,
+        _option(
+            "pod label that names who answers for a pod; empty, or not on the pod: its namespace",
+            expected="a Kubernetes label's name",
+            check=_check_label,
+        ),
+    ] = ""
+    kubelet_socket: Annotated[
+        str,
+        _option(
+            "the kubelet's PodResources socket, which says what GPUs pods were granted; empty: it is not asked",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    kubernetes_api: Annotated[
+        bool,
+        _option(
+            "whether the API server is asked for this node's pods where the agent runs in a cluster; it knows "
+            "controllers, labels and annotations"
+        ),
+    ] = True
+    slurm_job_folder: Annotated[
+        str,
+        _option(
+            "folder in which a prolog writes the jobs of each GPU, as for dcgm-exporter "
+            "(DCGM_HPC_JOB_MAPPING_DIR); empty: there is none",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    slurm_scontrol: Annotated[
+        str,
+        _option(
+            "the program that is asked once for each Slurm job what it is called, whose it is and what its comment "
+            "says; empty: none is",
+            expected="a program's name or path",
+        ),
+    ] = "scontrol"
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """All options, a field for each section."""
 
     agent: AgentConfig = AgentConfig()
     http: HttpConfig = HttpConfig()
     cards: CardsConfig = CardsConfig()
+    workloads: WorkloadsConfig = WorkloadsConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +344,8 @@ class Option:
     """One row: what an option is called, takes and means.
 
     ``expected`` is what it takes, in words. ``flag`` is "" where there is none. ``example`` is None
-    where the default is one. ``items`` are the rows of one entry of an option that is a mapping.
+    where the default is one. ``mapping`` says that it is one from names to values; ``items`` are the rows of
+    one of those, where that is a mapping too.
     """
 
     key: str
@@ -245,9 +354,10 @@ class Option:
     description: str
     flag: str
     example: Any
-    check: Callable[[str], object] | None
+    check: Callable[[Any], object] | None
     holder: type[Struct]
     items: tuple[Option, ...]
+    mapping: bool
 
     @property
     def section(self) -> str:
@@ -290,6 +400,7 @@ def _rows(prefix: str, holder: type[Struct]) -> Iterator[Option]:
             if isinstance(kind.type, inspect.DictType)
             and isinstance(kind.type.value_type, inspect.StructType)
             else (),
+            mapping=isinstance(kind.type, inspect.DictType),
         )
 
 
@@ -307,6 +418,8 @@ def _expected(kind: inspect.Type, annotation: Any) -> str:
         return f"{', '.join(others)} or {last}"
     if isinstance(kind, inspect.FloatType):
         return f"a number from {kind.ge:g} to {kind.le:g}"
+    if isinstance(kind, inspect.IntType):
+        return f"a whole number from {kind.ge} to {kind.le}"
     raise TypeError(f"no words for {kind}: give its option the argument expected")
 
 
@@ -407,14 +520,28 @@ def _value(option: Option, key: str, given: _Given, problems: list[str]) -> obje
             name: _item(option, f"{key}.{_show(name)}", entry, problems)
             for name, entry in given.value.items()
         }
+    if option.mapping and isinstance(given.value, dict):
+        return {
+            name: value
+            for name, entry in given.value.items()
+            for value in _checked(
+                option, {name: entry.value}, f"{key}.{_show(name)}", entry, problems
+            ).values()
+        }
+    value: object = _checked(option, given.value, key, given, problems)
+    return value
+
+
+def _checked(option: Option, raw: object, key: str, given: _Given, problems: list[str]) -> Any:
+    """``raw`` as the option wants it; after a problem, nothing."""
     try:
         # Text becomes what the field wants, so that file, environment and flags are read alike.
-        value = getattr(msgspec.convert({option.name: given.value}, option.holder, strict=False), option.name)
+        value = getattr(msgspec.convert({option.name: raw}, option.holder, strict=False), option.name)
         if option.check:
             option.check(value)
     except (msgspec.ValidationError, ValueError):
         problems.append(_wrong(key, given, option.expected, _default(option)))
-        return None
+        return {} if option.mapping else None
     return value
 
 
@@ -483,7 +610,7 @@ def _from_environment(env: Mapping[str, str], problems: list[str]) -> dict[str, 
             problems.append(_reserved(section, origin))
         elif option is None:
             problems.append(_unknown(origin, name.upper(), by_name))
-        elif not option.items:
+        elif not option.mapping:
             given[option.key] = _Given(env[name], origin)
         elif (parsed := _Document(origin, problems).parse(env[name])) is not None:
             given[option.key] = parsed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import queue
 import resource
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,9 +30,17 @@ from gpuwhy.exporter.http import HttpServer
 from gpuwhy.exporter.ledger import HostIncrements, Ledger
 from gpuwhy.exporter.snapshot import Health
 from gpuwhy.interval import IntervalBuilder
-from gpuwhy.sample import Normaliser
+from gpuwhy.sample import Normaliser, Workload
 from gpuwhy.sample.signals import DEVICE, SIGNAL_OF_RAW
-from gpuwhy.source import DriverMismatchError, GpuReading, HostReading, NoGpuError, Reading, SourceError
+from gpuwhy.source import (
+    DriverMismatchError,
+    GpuFacts,
+    GpuReading,
+    HostReading,
+    NoGpuError,
+    Reading,
+    SourceError,
+)
 from gpuwhy.source.ladder import Ladder, Rung, SourceState, name_thread
 from gpuwhy.source.recorder import Recorder
 from gpuwhy.source.replay import ReplaySource, load, paths
@@ -40,6 +49,13 @@ from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.now import Now
 from gpuwhy.verdict.summary import document
 from gpuwhy.workload import attribute
+from gpuwhy.workload.directory import Directory, Titled
+from gpuwhy.workload.refreshed import Refreshed
+from gpuwhy.workload.tables import Tables
+
+if TYPE_CHECKING:
+    from gpuwhy.source.host import HostSource
+    from gpuwhy.workload.resolver import Resolver
 
 log = logging.getLogger("gpuwhy")
 
@@ -73,6 +89,7 @@ class Pipeline:
         profile: str = "unknown",
         cards: Mapping[str, Mapping[str, float]] | None = None,
         hold: bool = False,
+        directory: Directory | None = None,
     ) -> None:
         self.normaliser = Normaliser()
         self._builder = IntervalBuilder(interval_s, hold=hold)
@@ -84,7 +101,11 @@ class Pipeline:
         self._host_used = False
         self._learner = Learner()
         self._owners: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._directory = directory
+        self._titled: dict[str, Directory] = {}  # by the name of a recording
         self._troubles = _Troubles()
+        # The workloads of the last reading, by GPU.
+        self.workloads: dict[GpuFacts, tuple[Workload, ...]] = {}
 
     @property
     def interval_s(self) -> float:
@@ -95,7 +116,17 @@ class Pipeline:
         """The intervals that this reading completes, oldest first."""
         if reading.host is not None and not self.note_host(reading.host):
             reading = replace(reading, host=None)
-        samples = attribute(self.normaliser.samples(reading), self._owners)
+        directory = self._directory
+        if reading.workload:
+            directory = self._titled.setdefault(reading.workload, Titled(reading.workload))
+        if directory is not None:
+            directory.follow(reading.gpus)
+        samples = attribute(self.normaliser.samples(reading), self._owners, directory)
+        self.workloads = {
+            sample.gpu: tuple(share.workload for share in sample.shares)
+            for sample in samples
+            if sample.shares
+        }
         for gpu in reading.gpus:
             if gpu.owners is not None:
                 self._owners[gpu.facts.key] = gpu.owners
@@ -135,13 +166,14 @@ class Pipeline:
         return done
 
 
-def pipeline(config: Config, *, hold: bool = False) -> Pipeline:
+def pipeline(config: Config, *, hold: bool = False, directory: Directory | None = None) -> Pipeline:
     """A pipeline as the configuration wants it."""
     return Pipeline(
         interval_s=config.agent.interval_seconds,
         profile=config.agent.profile,
         cards=config.cards.numbers,
         hold=hold,
+        directory=directory,
     )
 
 
@@ -163,10 +195,11 @@ def explain_recording(path: Path, config: Config) -> dict[str, Any]:
     judged += stages.finish()
     for interval in judged:
         for verdict in interval.verdicts:
-            by_gpu.setdefault(verdict.gpu.key, []).append(
-                replace(verdict, workload=verdict.workload or recording.workload)
-            )
-    return document(f"replay:{path}", window, list(by_gpu.values()))
+            by_gpu.setdefault(verdict.gpu.key, []).append(verdict)
+    found = document(f"replay:{path}", window, list(by_gpu.values()))
+    for entry in found["gpus"]:
+        entry["workload"] = entry["workload"] or recording.workload
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +433,66 @@ def make_feed(config: Config, ticks: Ticks, *, period_s: float = TICK_S) -> Feed
     if agent.replay_paths:
         source = ReplaySource(paths(agent.replay_paths), speed=agent.replay_speed, loop=agent.replay_loop)
         return ReplayFeed(source, ticks)
-    _raise_file_limit()
+    return LiveFeed(make_ladder(config, period_s=period_s), make_host(config), ticks, period_s=period_s)
+
+
+def make_host(config: Config) -> HostSource:
+    """What reads this host, of which as many files are kept open as the system allows."""
     from gpuwhy.source.host import HostSource  # noqa: PLC0415  a replay needs none
 
-    return LiveFeed(make_ladder(config, period_s=period_s), HostSource(), ticks, period_s=period_s)
+    _raise_file_limit()
+    return HostSource(proc=on_host(config, "proc"), cgroup=on_host(config, "sys/fs/cgroup"))
+
+
+def on_host(config: Config, path: str) -> Path:
+    """Where a path of the host lies: below ``agent.host_root`` where that has it."""
+    below = Path(config.agent.host_root, path)
+    return below if below.exists() else Path("/", path)
+
+
+def make_resolver(config: Config) -> Resolver:
+    """What finds out whose the processes and GPUs of this host are."""
+    # Imported here: a replay needs none.
+    from gpuwhy.source.containers import Containers  # noqa: PLC0415
+    from gpuwhy.source.device_files import device_minors  # noqa: PLC0415
+    from gpuwhy.source.identity import Identities  # noqa: PLC0415
+    from gpuwhy.source.kubernetes import Kubelet, KubernetesApi, PodFolders, node_name  # noqa: PLC0415
+    from gpuwhy.source.slurm import Slurm  # noqa: PLC0415
+    from gpuwhy.workload.resolver import Resolver  # noqa: PLC0415
+
+    options = config.workloads
+    proc, cgroup = on_host(config, "proc"), on_host(config, "sys/fs/cgroup")
+    passwd = None if config.agent.host_root == "/" else Path(config.agent.host_root, "etc/passwd")
+    identities, node = Identities(proc, passwd=passwd), node_name(os.environ)
+    folder = Path(options.slurm_job_folder) if options.slurm_job_folder else None
+    readers: dict[str, Refreshed] = {
+        "jobs": Refreshed(
+            Slurm(
+                cgroup, proc, identities, mapping_folder=folder, scontrol=options.slurm_scontrol, node=node
+            ),
+            {},
+        ),
+        "containers": Refreshed(Containers(Path(config.agent.host_root)), {}),
+        "folders": Refreshed(PodFolders(on_host(config, "var/log/pods"), cgroup), {}),
+    }
+    if options.kubelet_socket:
+        socket = on_host(config, options.kubelet_socket.lstrip("/"))
+        readers["grants"] = Refreshed(Kubelet(socket), ())
+    if options.kubernetes_api:
+        api = KubernetesApi(node, owner_label=options.owner_label, profile_label=options.profile_label)
+        readers["pods"] = Refreshed(api, {})
+    return Resolver(
+        identities,
+        readers,
+        fixed=Tables(
+            node=node,
+            owner_label=options.owner_label,
+            profile_label=options.profile_label,
+        ),
+        minors=lambda: device_minors(proc),
+        profiles=options.profiles,
+        label_length=options.label_length,
+    )
 
 
 # Signals that have a value at each reading; for those of the second a dcgm-exporter is asked.
@@ -457,12 +546,23 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
     by_origin: dict[int, Pipeline] = {}
     judged: list[Judged] = []
     source, slow = "", (0.0, "")
-    for name, tick in live_ticks(config, seconds, progress):
-        source = name
-        stages = by_origin.setdefault(tick.reading.origin, pipeline(config, hold=True))
-        judged += stages.feed(tick.reading)
-        # As last known: a period is a guess until some have passed.
-        slow = max(((each.period_s, kind) for kind, each in tick.sources.items() if each.used), default=slow)
+    resolver = None if config.agent.replay_paths else make_resolver(config)
+    if resolver is not None:
+        resolver.start()
+    try:
+        for name, tick in live_ticks(config, seconds, progress):
+            source = name
+            stages = by_origin.setdefault(
+                tick.reading.origin, pipeline(config, hold=True, directory=resolver)
+            )
+            judged += stages.feed(tick.reading)
+            # As last known: a period is a guess until some have passed.
+            slow = max(
+                ((each.period_s, kind) for kind, each in tick.sources.items() if each.used), default=slow
+            )
+    finally:
+        if resolver is not None:
+            resolver.stop()
     if SLOW_LOOKS * slow[0] > seconds:
         log.warning(
             "%s has new values each %.0f s only: watch for longer (--seconds %.0f)",
@@ -537,7 +637,10 @@ class Agent:
         self._began_s = time.monotonic()
         self._pipelines: dict[int, Pipeline] = {}
         self._rejected: dict[int, dict[tuple[str, str], int]] = {}
-        self._ledger = Ledger()
+        self._ledger = Ledger(
+            most_workloads=config.workloads.most, retention_s=config.workloads.retention_seconds
+        )
+        self._resolver = None if config.agent.replay_paths else make_resolver(config)
         self._now = Now()
         self._shown: dict[tuple[str, str], Verdict] = {}
         self._profiles: dict[tuple[str, str], str] = {}
@@ -565,12 +668,16 @@ class Agent:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             signal.signal(signal.SIGHUP, self._on_signal)
         self._feed.start(lambda: bool(self._stopped_by))
+        if self._resolver is not None:
+            self._resolver.start()
         self._note_sources(self._feed.sources(), degraded=False)
         self._publish()
         try:
             self._serve()
         finally:
             self._feed.stop()
+            if self._resolver is not None:
+                self._resolver.stop()
 
     def _serve(self) -> None:
         host, port = self._http.start()
@@ -646,9 +753,14 @@ class Agent:
         self._note_sources(tick.sources, degraded=tick.degraded)
         self._note_host(answers=reading.host is not None)
         try:
-            stages = self._pipelines.setdefault(reading.origin, pipeline(self._config))
+            stages = self._pipelines.get(reading.origin)
+            if stages is None:
+                stages = self._pipelines[reading.origin] = pipeline(self._config, directory=self._resolver)
             judged = stages.feed(reading)
             self._note(reading, stages)
+            for gpu, workloads in stages.workloads.items():
+                # Theirs too must be scraped at 0 first.
+                self._unseen |= self._ledger.add_workloads(gpu, workloads)
             for interval in judged:
                 self._credit(interval)
         except Exception:
@@ -664,6 +776,8 @@ class Agent:
     def _note_sources(self, sources: Mapping[str, SourceState], *, degraded: bool) -> None:
         """Keeps how the sources are; those that were found once stay, others are no concern of this host."""
         health = self._health
+        if self._resolver is not None:
+            sources = {**sources, **self._resolver.states()}
         used = {name: state for name, state in sources.items() if state.used}
         up = {name: state.up for name, state in used.items()}
         yielding = {name: bool(state.yielding) for name, state in used.items()}

@@ -44,7 +44,9 @@ def test_exporter_alone(installed_gpuwhy: Any) -> None:
         assert value(agent, "source_up", source="nvml") is None
         assert value(agent, "signal_source_info", signal="dram_active_ratio", source="dcgm-exporter") == 1.0
         (said,) = json.loads(agent.get("/api/v1/status"))["gpus"]
-        assert said["workload"] == "ml/llm-0"
+        assert said["workload"] == "ml/llm"
+        assert said["workloads"][0]["runs"] == ["llm-0"]
+        assert value(agent, "workload_info", workload="llm", workload_namespace="ml", run="llm-0") == 1.0
 
 
 def test_exporter_that_ends_is_seen(installed_gpuwhy: Any) -> None:

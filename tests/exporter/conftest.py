@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwhy import catalog
 from gpuwhy.exporter import Exposition, Format, Health, HostIncrements, Ledger, Snapshot
+from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source import GpuFacts
-from gpuwhy.verdict.types import Evidence, TimeSplit, Verdict
+from gpuwhy.verdict.types import Evidence, TimeSplit, Verdict, WorkloadVerdict
 
 MakeFacts = Callable[..., GpuFacts]
 MakeVerdict = Callable[..., Verdict]
@@ -92,7 +93,35 @@ def facts() -> MakeFacts:
 
 
 @pytest.fixture(scope="session")
-def judge(facts: MakeFacts) -> MakeVerdict:
+def tenancy() -> Callable[..., WorkloadVerdict]:
+    """A pod alone on its GPU for 5 s, judged ``starving/copy``, unless told otherwise."""
+
+    def make(name: str = "llama", **changes: Any) -> WorkloadVerdict:
+        workload = Workload("kubernetes", name, "ml", "research")
+        known: dict[str, Any] = {
+            "workload": workload,
+            "tenants": (Tenant(workload, run=f"{name}-0"),),
+            "ratio": 1.0,
+            "basis": "alone",
+            "verdict": "starving",
+            "cause": "copy",
+            "confidence": 0.8,
+            "evidence": (Evidence("graphics_active_ratio", 0.25, "< 0.60"),),
+            "time": TimeSplit(
+                observed=5.0,
+                measured=5.0,
+                useful=1.0,
+                lost={("starving", "copy"): 3.5},
+                verdict={("starving", "copy"): 5.0},
+            ),
+        }
+        return WorkloadVerdict(**{**known, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def judge(facts: MakeFacts, tenancy: Callable[..., WorkloadVerdict]) -> MakeVerdict:
     """An interval of 5 s judged ``starving/copy`` with every signal read, unless told otherwise."""
 
     def make(
@@ -114,6 +143,7 @@ def judge(facts: MakeFacts) -> MakeVerdict:
             "sources": {"sm_active_ratio": "nvml-gpm", "gpu_util_ratio": "nvml"},
             "increments": fields("increment"),
             "clock_events": {"sw-power-cap": 0.5},
+            "workloads": (tenancy(),),
         }
         return Verdict(**{**known, **changes})
 

@@ -52,9 +52,9 @@ def page_of(*verdicts: Any, up: bool = True, sources: tuple[str, ...] = ("nvml",
 def test_page_says_what_each_gpu_does(judge: Make, facts: Make) -> None:
     """Each GPU has a row with its verdict, how sure it is, what it means and on what it rests."""
     page = page_of(judge(facts(3)))
-    assert page.cells[:4] == ["3", "NVIDIA H200", "starving / copy", "0.80"]
-    assert page.cells[4] == "host-device copies run while the engine waits"
-    assert page.cells[5].startswith("graphics_active_ratio 0.25 < 0.6")
+    assert page.cells[:5] == ["3", "NVIDIA H200", "ml/llama", "starving / copy", "0.80"]
+    assert page.cells[5] == "host-device copies run while the engine waits"
+    assert page.cells[6].startswith("graphics_active_ratio 0.25 < 0.6")
     assert __version__ in page.text
     assert {"/metrics", "/api/v1/status", "/-/healthy", "/-/ready"} == set(page.links)
 
@@ -62,20 +62,30 @@ def test_page_says_what_each_gpu_does(judge: Make, facts: Make) -> None:
 def test_slice_and_reason_are_shown(judge: Make, facts: Make) -> None:
     """A MIG slice is named as one, and an unknown verdict says its own reason."""
     page = page_of(judge(facts(0, mig="7", profile="1g.18gb"), "unknown", "mixed", reason="between two"))
-    assert page.cells[:3] == ["0, MIG 7", "NVIDIA H200 1g.18gb", "unknown / mixed"]
-    assert page.cells[4] == "between two"
+    assert page.cells[:4] == ["0, MIG 7", "NVIDIA H200 1g.18gb", "ml/llama", "unknown / mixed"]
+    assert page.cells[5] == "between two"
 
 
-def test_hostile_text_stays_text(judge: Make, facts: Make) -> None:
+def test_hostile_text_stays_text(judge: Make, facts: Make, tenancy: Make) -> None:
     """Markup from a driver or recording is shown, never run, and a lone surrogate costs one character."""
     bad = "<script src=//x>\"'&\ud800</script>"
     verdict = judge(
-        facts(0, uuid=bad, model=bad), "unknown", "mixed", reason=bad, evidence=(Evidence(bad, 1.0, bad),)
+        facts(0, uuid=bad, model=bad),
+        "unknown",
+        "mixed",
+        reason=bad,
+        evidence=(Evidence(bad, 1.0, bad),),
+        workloads=(tenancy(bad),),
     )
     page = page_of(verdict)
     assert "script" not in page.tags
     shown = bad.replace("\ud800", "\ufffd")
-    assert (page.cells[1], page.cells[4], page.titles) == (shown, shown, [shown])
+    assert (page.cells[1], page.cells[2], page.cells[5], page.titles) == (
+        shown,
+        f"ml/{shown}",
+        shown,
+        [shown],
+    )
 
 
 def test_policy_allows_the_style_and_nothing_else(full: Snapshot) -> None:
@@ -107,7 +117,7 @@ def test_nothing_is_claimed_without_readings(full: Snapshot) -> None:
 
 def test_gpu_that_does_not_answer_is_named(judge: Make) -> None:
     """A lost GPU stays on the page and is called lost."""
-    assert "does not answer" in page_of(judge(cause="undetermined"), up=False).cells[2]
+    assert "does not answer" in page_of(judge(cause="undetermined"), up=False).cells[3]
 
 
 def test_gpu_without_verdict_is_not_given_one(judge: Make, facts: Make) -> None:
@@ -115,4 +125,4 @@ def test_gpu_without_verdict_is_not_given_one(judge: Make, facts: Make) -> None:
     ledger = Ledger()
     ledger.credit([judge(facts(0))], None, {})
     page = Page(render_page(ledger.snapshot(Health(), taken_s=0.0, interval_s=5.0), stale=False))
-    assert page.cells[2] == "not judged yet"
+    assert page.cells[3] == "not judged yet"

@@ -18,6 +18,7 @@ from rich.console import Console
 from gpuwhy import cli, daemon
 from gpuwhy import config as configuration
 from gpuwhy.report import doctor
+from gpuwhy.sample import Share, Workload
 from gpuwhy.sample.signals import SIGNALS
 from gpuwhy.source import GpuFacts, SourceError
 from gpuwhy.source.ladder import SourceState
@@ -48,7 +49,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 def examine(**flags: Any) -> doctor.Findings:
     config = configuration.load(flags, {}, None).config
-    return doctor.examine(config, daemon.make_ladder(config), lambda _: None)
+    return doctor.examine(
+        config,
+        daemon.make_ladder(config),
+        daemon.make_host(config),
+        daemon.make_resolver(config),
+        lambda _: None,
+    )
 
 
 def names(findings: doctor.Findings) -> set[str]:
@@ -112,7 +119,13 @@ def test_replay_cannot_be_examined() -> None:
     """Asked for a replay the doctor says that it examines this host."""
     config = configuration.load({"agent.source": "replay:bundled"}, {}, None).config
     with pytest.raises(SourceError, match="examines this host"):
-        doctor.examine(config, daemon.make_ladder(config), lambda _: None)
+        doctor.examine(
+            config,
+            daemon.make_ladder(config),
+            daemon.make_host(config),
+            daemon.make_resolver(config),
+            lambda _: None,
+        )
 
 
 def test_without_a_driver_the_code_is_3() -> None:
@@ -139,7 +152,33 @@ def findings(*gpus: GpuFacts, **sources: SourceState) -> doctor.Findings:
         idle=frozenset(),
         sources=sources,
         advice={name: (f"{name} could:", "DCGM_FI_PROF_SM_ACTIVE, gauge, x") for name in sources},
+        readers={
+            "kubelet": SourceState(up=False, reason="gpuwhy[kubernetes] is not installed"),
+            "slurm": SourceState(up=True),
+            "containers": SourceState(up=False, used=False, reason="not on this host"),
+        },
+        workloads={
+            gpu.key: (Share(Workload("slurm", "pre\x1b[31mtrain", owner="ann"), 1.0, "alone"),)
+            for gpu in gpus
+        },
+        nameless=("pods have no name here: mount the host's /var/log/pods",),
     )
+
+
+def test_whose_gpus_are_and_what_keeps_them_from_a_name() -> None:
+    """Each reader says how it is, each GPU whose, and what is missing comes with its remedy; names cannot colour."""
+    found = findings(GpuFacts(0, "GPU-a"))
+    text = printed(found, width=200)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "kubelet fails: gpuwhy[kubernetes] is not installed" in lines
+    assert "slurm in use" in lines
+    assert "containers not used: not on this host" in lines
+    assert "held by pre\ufffd[31mtrain (slurm, alone)" in lines
+    assert "pods have no name here: mount the host's /var/log/pods." in lines
+    said = doctor.as_json(found)
+    assert said["gpus"][0]["workloads"][0]["owner"] == "ann"
+    assert said["whose"]["missing"] == ["pods have no name here: mount the host's /var/log/pods"]
+    assert [each["state"] for each in said["whose"]["readers"]] == ["fails", "in use", "not used"]
 
 
 def printed(found: doctor.Findings, width: int = 80) -> str:

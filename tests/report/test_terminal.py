@@ -67,3 +67,54 @@ def test_every_verdict_has_a_colour() -> None:
 def test_values_have_units(signal: str, value: float, text: str) -> None:
     """A value is shown in the unit that its signal's name says."""
     assert human(signal, value) == text
+
+
+def explained(*workloads: dict[str, object]) -> str:
+    """The first lines about a GPU that these workloads hold."""
+    document = explain_recording(RECORDINGS / "idle.jsonl.gz", configuration.load({}, {}, None).config)
+    known: dict[str, object] = {
+        "kind": "kubernetes",
+        "workload": "llama",
+        "namespace": "serving",
+        "owner": "serving",
+        "runs": ["llama-0"],
+        "share_ratio": 1.0,
+        "basis": "alone",
+        "profile": "unknown",
+        "profile_from": "",
+        "verdict": "idle",
+        "cause": "held",
+    }
+    document["gpus"][0]["workloads"] = [{**known, **each} for each in workloads]
+    out = io.StringIO()
+    print_document(document, Console(file=out, width=200, highlight=False))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("workload", "line"),
+    [
+        ({}, "  serving/llama  (kubernetes, llama-0)"),
+        (
+            {"kind": "slurm", "namespace": "", "owner": "ann", "runs": ["4_1", "4_2", "4_3"]},
+            "  llama  (slurm, 4_1 and 2 more, of ann)",
+        ),
+        ({"basis": "granted"}, "  serving/llama  (kubernetes, llama-0, granted, no process)"),
+        (
+            {"profile": "latency", "profile_from": "pod label gpuwhy/profile"},
+            "  serving/llama  (kubernetes, llama-0, latency by pod label gpuwhy/profile)",
+        ),
+        ({"workload": "a\x1b[31mb\u202e", "runs": []}, "  serving/a\ufffd[31mb\ufffd  (kubernetes)"),
+    ],
+)
+def test_the_workload_is_named(workload: dict[str, object], line: str) -> None:
+    """Its name, kind, run and owner stand below the GPU, and nothing that a terminal would obey."""
+    assert line in explained(workload).splitlines()
+
+
+def test_those_who_share_have_their_verdicts() -> None:
+    """Each of several has its part and verdict; of very many, the first."""
+    text = explained(*({"workload": f"w{at}", "runs": [], "share_ratio": 0.1} for at in range(10)))
+    assert "  serving/w0  (kubernetes)  10% of the time: idle / held" in text.splitlines()
+    assert "  and 2 more" in text
+    assert "w8" not in text

@@ -37,6 +37,7 @@ class Feed:
         cgroups: Mapping[str, Mapping[str, Any]] | None = None,
         owners: tuple[int, ...] | None = (),
         facts: GpuFacts = FACTS,
+        process_use: Mapping[int, Any] | None = None,
     ) -> Sample | None:
         """The sample of the next reading, None where there is none."""
         self.now_s += after_s
@@ -48,7 +49,14 @@ class Feed:
                 unix_s=self.now_s + 1.8e9,
                 span_s=span,
                 period_s=period_s,
-                gpus=(GpuReading(facts, parts or (Part("nvml", values or {}),), owners=owners),),
+                gpus=(
+                    GpuReading(
+                        facts,
+                        parts or (Part("nvml", values or {}),),
+                        owners=owners,
+                        process_use=process_use,
+                    ),
+                ),
                 host=HostReading(
                     end_s=self.now_s,
                     span_s=span,

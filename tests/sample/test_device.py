@@ -337,3 +337,34 @@ def test_restart_may_set_the_clock_back(feed) -> None:
     assert feed.read({"gpu_util_pct": 1}, restart=True).span_s == 1.0
     assert feed.read({"gpu_util_pct": 1}).span_s == 1.0
     assert not feed.rejected
+
+
+# --- use by process
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1.01, "out-of-range"),
+        (-0.01, "out-of-range"),
+        (math.nan, "nan"),
+        (math.inf, "out-of-range"),
+        ("0.5", "nan"),
+        (True, "nan"),
+        (0x7FFFFFF0, "sentinel"),
+    ],
+)
+def test_share_that_cannot_be(feed, value, reason):
+    """A share that cannot be true is left out and counted; where none is left there are none."""
+    assert feed.read({"power_mw": 5}, process_use={7: value, 8: 0.25}).process_use == {8: 0.25}
+    assert feed.read({"power_mw": 5}, process_use={7: value}).process_use is None
+    assert feed.rejected == {("process_use", reason): 2}
+
+
+def test_shares(feed):
+    """Shares are handed on as ratios, zero and all included; None was not read, empty was read of nobody."""
+    assert feed.read(process_use={7: 0, 8: 1.0}).process_use == {7: 0.0, 8: 1.0}
+    assert feed.read(process_use={}).process_use == {}
+    assert feed.read(process_use={7: None}).process_use is None
+    assert feed.read().process_use is None
+    assert not feed.rejected

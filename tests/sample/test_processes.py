@@ -215,6 +215,45 @@ def test_rate_is_over_the_time_since_the_process_was_read(feed) -> None:
     assert one.cpu_cores == pytest.approx(0.5)
 
 
+def test_a_process_that_was_not_looked_at_holds_its_rates(feed) -> None:
+    """Its rates stay as they were, over its own span, and nothing adds up twice or is lost."""
+    feed.read(processes=[process(look=1, read_bytes=0)])
+    one = feed.read(processes=[process(look=2, utime=150, read_bytes=600)]).host.processes[7]
+    assert (one.cpu_cores, one.gained_cores, one.read_bytes_per_second) == (0.5, 0.5, 600.0)
+    held = feed.read(processes=[process(look=2, utime=150, read_bytes=600)]).host.processes[7]
+    assert (held.cpu_cores, held.gained_cores, held.read_bytes_per_second) == (0.5, 0.0, 0.0)
+    late = feed.read(processes=[process(look=3, utime=230, read_bytes=1800)]).host.processes[7]
+    assert late.cpu_cores == pytest.approx(0.4)
+    assert late.gained_cores == pytest.approx(0.8)
+    assert late.read_bytes_per_second == pytest.approx(1200.0)
+
+
+def test_a_record_that_is_the_same_object_was_not_looked_at(feed) -> None:
+    """Sources hand on what they have; a look at a process that did nothing is a look."""
+    first, second = process(look=1), process(look=2, utime=150)
+    feed.read(processes=[first])
+    feed.read(processes=[second])
+    assert feed.read(processes=[second]).host.processes[7].cpu_cores == 0.5
+    assert feed.read(processes=[process(look=3, utime=150)]).host.processes[7].cpu_cores == 0.0
+
+
+def test_recordings_that_count_no_looks_look_each_time(feed) -> None:
+    """What older recordings say of a process is of that reading, also where nothing changed."""
+    feed.read(processes=[process()])
+    feed.read(processes=[process(utime=150)])
+    still = feed.read(processes=[process(utime=150)]).host.processes[7]
+    assert (still.cpu_cores, still.gained_cores) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("look", [math.nan, "x", [], {}, -1, True, 10**400])
+def test_looks_that_are_no_number(feed, look: Any) -> None:
+    """Whatever a recording says there, another start is another process and nothing raises."""
+    feed.read(processes=[process(look=look, start_ticks=1)])
+    feed.read(processes=[process(look=look, start_ticks=1, utime=150)])
+    other = feed.read(processes=[process(look=look, start_ticks=2, utime=900)]).host.processes[7]
+    assert other.cpu_cores is None
+
+
 # --- cgroups ------------------------------------------------------------------------------------------
 
 
@@ -279,3 +318,54 @@ def test_cgroups_of_what_is_no_pid(feed) -> None:
     keys = ["x", "", "-1", "²", "7.0", "9" * 5000]
     host = feed.read(processes=[], cgroups={key: {"path": "/"} for key in keys}).host
     assert host.cgroups == {}
+
+
+OWN = {"own_usage_usec": 1_000_000, "psi_cpu_some_us": 100_000, "psi_io_some_us": 200_000}
+
+
+def own(feed, **more: Any) -> tuple[float | None, ...]:
+    (sample,) = feed.read(processes=[process()], cgroups=cgroup(**{**OWN, **more})).host.cgroups.values()
+    return sample.cpu_cores, sample.cpu_pressure_ratio, sample.io_pressure_ratio
+
+
+def test_a_jobs_own_cpu_time_and_pressure(feed) -> None:
+    """What the group itself used, and how long some task of it waited, come per second."""
+    assert own(feed) == (None, None, None)
+    told = own(feed, own_usage_usec=3_500_000, psi_cpu_some_us=400_000, psi_io_some_us=900_000)
+    assert told == pytest.approx((2.5, 0.3, 0.7))
+    assert not feed.rejected
+
+
+def test_a_group_that_was_not_looked_at_holds_its_rates(feed) -> None:
+    """Between two looks at a group it is as before, and then what it did is over the time since."""
+    own(feed, look=1)
+    assert own(feed, look=2, own_usage_usec=2_000_000)[0] == pytest.approx(1.0)
+    assert own(feed, look=2, own_usage_usec=2_000_000)[0] == pytest.approx(1.0)
+    assert own(feed, look=3, own_usage_usec=8_000_000)[0] == pytest.approx(3.0)
+
+
+def test_pressure_is_never_more_than_all_the_time(feed) -> None:
+    """The kernel's clock and ours differ a little; more than a step is rejected."""
+    own(feed)
+    assert own(feed, psi_io_some_us=1_250_000)[2] == 1.0
+    assert own(feed, psi_io_some_us=9_000_000)[2] is None
+    assert feed.rejected == {("process_tree_io_pressure_ratio", "out-of-range"): 1}
+
+
+@pytest.mark.parametrize("path", ["/", "/user.slice", "/system.slice/slurmd.service", ""])
+def test_what_others_share_is_not_the_jobs(feed, path: str) -> None:
+    """Recordings tell the pressure of a login's group, too."""
+    own(feed, path=path)
+    assert own(feed, path=path, own_usage_usec=3_500_000) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+@pytest.mark.parametrize("value", [math.nan, "1", True, -1000, 2**75, 10**400, math.inf])
+def test_own_values_that_cannot_be(feed, name: str, value: Any) -> None:
+    """Each costs itself and is rejected under the signal that it would have fed."""
+    own(feed)
+    told = own(feed, **{name: value})
+    assert told[sorted(OWN).index(name)] is None
+    assert sum(each is None for each in told) == 1
+    ((signal, _),) = feed.rejected
+    assert signal.startswith("process_tree_cpu_" if "io" not in name else "process_tree_io_")

@@ -109,6 +109,7 @@ class FakeGpu:
         self.changed: dict[str, Any] = {}
         self.pids: list[int] | None = None
         self.mps_pids: list[int] = []
+        self.use: list[tuple[int, float, int]] = []  # (pid, seconds before now, percent), as the driver notes
         self.gpm = True
         self.mig = False
         self.instances: list[FakeInstance | None] = []  # None is a gap in the numbering of MIG devices
@@ -205,6 +206,9 @@ class FakeNvml:
         self.stale: list[str] = []
         self.crossed: list[str] = []  # GPM windows over two lives of what has the same id
         self.privileged = True
+        self.use_room = 72  # that the driver wants for the use by process, however many there are
+        self.asked_since: list[int] = []
+        self.wall_ahead_s = 1e9  # of ``clock``
         self.xids: deque[tuple[int, int]] = deque()
         self.samples: dict[int, float] = {}
         self.event_sets: set[int] = set()
@@ -507,6 +511,26 @@ class FakeNvml:
     def _nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: FakeGpu, count: Any, buffer: Any) -> int:
         return self._list(gpu, [(pid, NO_INSTANCE) for pid in gpu.mps_pids], count, buffer)
 
+    def wall(self) -> float:
+        return self.clock() + self.wall_ahead_s
+
+    def _nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, buffer: Any, count: Any, since: Any) -> int:
+        self.asked_since.append(since.value)
+        if gpu.mig:
+            return NOT_SUPPORTED
+        room, _object(count).value = _object(count).value, self.use_room
+        if room < self.use_room:
+            return pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        now_us = int(self.wall() * 1e6)
+        noted = [(pid, now_us - int(ago_s * 1e6), percent) for pid, ago_s, percent in gpu.use]
+        noted = [note for note in noted if note[1] > since.value]
+        if not noted:
+            return NOT_FOUND
+        _object(count).value = len(noted)
+        for place, (pid, stamp, percent) in enumerate(noted):
+            buffer[place].pid, buffer[place].timeStamp, buffer[place].smUtil = pid, stamp, percent
+        return 0
+
     # --- GPM
 
     def _nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu, support: Any) -> None:
@@ -651,9 +675,7 @@ class Host:
         self.library.loaded_s = self.clock.now
         load_into_pynvml(monkeypatch, self.library)
         self.period_s = period_s
-        self.source = NvmlSource(
-            clock=self.clock, wall=lambda: self.clock.now + 1e9, period_s=period_s, **options
-        )
+        self.source = NvmlSource(clock=self.clock, wall=self.library.wall, period_s=period_s, **options)
         if start:
             self.facts = self.source.start()
 

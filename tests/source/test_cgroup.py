@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwhy.source.cgroup import LIMITS_EVERY, belongs_to_one_job
+from gpuwhy.source.host import GROUPS_EACH_LOOK
 
 from .fake_host import FakeHost, by_pid
 
@@ -81,6 +82,8 @@ def test_version_2_takes_the_tightest_level(fake: FakeHost) -> None:
         "nr_throttled": 4,
         "throttled_usec": 1234,
         "psi_cpu_some_us": 77,
+        "own_usage_usec": 5,
+        "look": 1,
     }
 
 
@@ -133,6 +136,7 @@ def test_hybrid_finds_pressure_beside_version_1(fake: FakeHost) -> None:
         "path": "/system.slice/a.service",
         "cpu_max": ["max", "100000"],
         "psi_cpu_some_us": 5,
+        "look": 1,
     }
 
 
@@ -194,3 +198,90 @@ def test_owners_of_one_group_get_one_look(fake: FakeHost) -> None:
     cgroups = fake.read(fake.source(), 10, 11).cgroups or {}
     assert cgroups["10"] == cgroups["11"]
     assert set(cgroups) == {"10", "11"}
+
+
+# What a job's group says of itself
+
+OWN = ("own_usage_usec", "psi_cpu_some_us", "psi_io_some_us")
+
+
+def own_of(fake: FakeHost) -> dict[str, Any]:
+    return {name: value for name, value in cgroup_of(fake).items() if name in OWN}
+
+
+def test_own_cpu_time_and_pressure(fake: FakeHost) -> None:
+    """A job's group tells its own CPU time and what it waits for, with or without a quota."""
+    fake.process(10, cgroup=f"0::/{CONTAINER}\n")
+    fake.put_cgroup("cgroup.controllers", "cpu io\n")
+    fake.put_cgroup(f"{CONTAINER}/cpu.stat", "usage_usec 900\nuser_usec 800\nsystem_usec 100\n")
+    fake.put_cgroup(f"{CONTAINER}/io.pressure", "some avg10=0.00 total=44\nfull avg10=0.00 total=33\n")
+    fake.put_cgroup(f"{CONTAINER}/cpu.pressure", "some avg10=0.00 total=55\n")
+    fake.put_cgroup(f"{POD}/cpu.max", "100000 50000\n")
+    fake.put_cgroup(f"{POD}/cpu.stat", "usage_usec 7000\n")
+    assert own_of(fake) == {"own_usage_usec": 900, "psi_cpu_some_us": 55, "psi_io_some_us": 44}
+    assert cgroup_of(fake)["usage_usec"] == 7000
+
+
+def test_own_cpu_time_of_version_1(fake: FakeHost) -> None:
+    """Version 1 counts nanoseconds, in a file of its own."""
+    fake.process(10, cgroup="4:memory:/docker/ab\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n")
+    fake.put_cgroup("cpu,cpuacct/docker/ab/cpuacct.usage", "7000999\n")
+    assert own_of(fake) == {"own_usage_usec": 7000}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "0::/user.slice/user-1.slice/session-3.scope\n",
+        "0::/system.slice/slurmd.service\n",
+        "0::/user.slice\n",
+    ],
+)
+def test_a_group_of_many_says_nothing_of_the_job(fake: FakeHost, lines: str) -> None:
+    """CPU time and I/O of a login, a spawner or a slice are not the owner's."""
+    fake.process(10, cgroup=lines)
+    fake.put_cgroup("cgroup.controllers", "cpu io\n")
+    path = lines[4:].strip()
+    fake.put_cgroup(f"{path}/cpu.stat", "usage_usec 900\n")
+    fake.put_cgroup(f"{path}/io.pressure", "some avg10=0.00 total=44\n")
+    assert own_of(fake) == {}
+
+
+def test_a_job_that_other_controllers_know_has_no_cpu_time_of_its_own(fake: FakeHost) -> None:
+    """Where all jobs are one service's for the CPU controller, its time is all jobs'."""
+    fake.process(10, cgroup="5:memory:/slurm/uid_0/job_1\n3:cpuacct:/slurmd\n0::/slurmd\n")
+    fake.put_cgroup("memory/slurm/uid_0/job_1/cgroup.procs", "10\n")
+    fake.put_cgroup("cpuacct/slurmd/cpuacct.usage", "7000999\n")
+    fake.put_cgroup("unified/slurmd/io.pressure", "some total=3\n")
+    assert own_of(fake) == {}
+
+
+def test_of_many_groups_some_are_asked_each_time(fake: FakeHost) -> None:
+    """Each group's turn comes; between, it says that it was not looked at."""
+    pids = range(10, 10 + 2 * GROUPS_EACH_LOOK)
+    fake.put_cgroup("cgroup.controllers", "cpu\n")
+    for pid in pids:
+        fake.process(pid, cgroup=f"0::/job{pid}.service\n")
+        fake.put_cgroup(f"job{pid}.service/cpu.stat", "usage_usec 1\n")
+    source = fake.source()
+    fake.read(source, *pids)
+    for look in range(2, 8):
+        for pid in pids:
+            fake.put_cgroup(f"job{pid}.service/cpu.stat", f"usage_usec {look}\n")
+        before = fake.read(source, *pids).cgroups or {}
+    cgroups = fake.read(source, *pids).cgroups or {}
+    asked = [pid for pid in map(str, pids) if cgroups[pid]["look"] != before[pid]["look"]]
+    assert len(asked) == GROUPS_EACH_LOOK
+    assert {cgroup["own_usage_usec"] for cgroup in cgroups.values()} <= {6, 7}
+    assert {cgroup["look"] for cgroup in cgroups.values()} == {4, 5} or len(
+        {cgroup["look"] for cgroup in cgroups.values()}
+    ) == 1
+
+
+@pytest.mark.parametrize("data", ["", "usage_usec\n", "usage_usec -5\n", "usage 5\n", "nr_periods 7\n", "x"])
+def test_own_cpu_time_that_is_none(fake: FakeHost, data: str) -> None:
+    """What does not say it is absent."""
+    fake.process(10, cgroup="0::/a.service\n")
+    fake.put_cgroup("cgroup.controllers", "cpu\n")
+    fake.put_cgroup("a.service/cpu.stat", data)
+    assert own_of(fake) == {}

@@ -425,7 +425,7 @@ def test_jobs_hold_where_no_pod_does():
     """Several jobs of one GPU are one row too."""
     host = Host(JOBS)
     assert host.values() == {(A, ""): {ENERGY: 1_000_000_007}}
-    assert host.tick().gpus[0].holder == "job/4711,job/4712"
+    assert host.tick().gpus[0].holder == "job:4711,job:4712"
     assert Host(JOBS.replace("hpc_job", 'pod="p",hpc_job')).tick().gpus[0].holder == "p"
 
 

@@ -53,6 +53,8 @@ class Fake:
         self.name, self.period_s, self.clock = name, PERIOD_S, clock
         self.gpus = dict(gpus or {})
         self.owners: tuple[int, ...] | None = None
+        self.process_use: Mapping[int, float] | None = None
+        self.device_uuids: tuple[str, ...] = ()
         self.down: set[GpuFacts] = set()
         self.part_period_s: float | None = None
         self.refuses: Exception | None = None
@@ -83,6 +85,8 @@ class Fake:
                 facts,
                 (Part(self.name, values, period_s=self.part_period_s),) if values else (),
                 owners=self.owners,
+                process_use=self.process_use,
+                device_uuids=self.device_uuids,
                 up=facts not in self.down,
             )
             for facts, values in self.gpus.items()
@@ -184,6 +188,33 @@ def test_what_is_no_signal_passes(host) -> None:
     host.nvml.gpus[GPU] = {"xid_events": (31,)}
     host.up()
     assert host.served() == {"DCGM_SM": "dcgm", "DCGM_POWER": "dcgm", "xid_events": "nvml"}
+
+
+def test_use_by_process_comes_from_the_best_source_that_has_it(host) -> None:
+    """Shares are of one source and of this reading: none is carried on, none mixed."""
+    host.nvml.process_use = {7: 0.0}
+    host.exporter.process_use = {7: 1.0}
+    host.exporter.gpus = dict(host.nvml.gpus)
+    host.up(Rung(host.dcgm), Rung(host.nvml, spares=host.nvml), Rung(host.exporter))
+    assert host.tick(2).gpus[0].process_use == {7: 0.0}
+    host.nvml.process_use = {}
+    assert host.tick(2).gpus[0].process_use == {}
+    host.nvml.process_use = None
+    assert host.tick(2).gpus[0].process_use == {7: 1.0}
+    host.exporter.process_use = None
+    assert host.tick(2).gpus[0].process_use is None
+
+
+def test_devices_of_an_instance_stay_while_their_source_is_late(host) -> None:
+    """Grants are by these names: a source that misses a tick does not take the GPU from its holder."""
+    host.nvml.device_uuids = ("MIG-a",)
+    host.up()
+    assert host.tick(2).gpus[0].device_uuids == ("MIG-a",)
+    host.nvml.free.clear()
+    assert host.tick(2).gpus[0].device_uuids == ("MIG-a",)
+    host.nvml.device_uuids = ("MIG-b", "MIG-c")
+    host.nvml.free.set()
+    assert host.tick(3).gpus[0].device_uuids == ("MIG-b", "MIG-c")
 
 
 def test_mixed_cards(host) -> None:

@@ -144,6 +144,36 @@ def test_several_compute_instances_are_one_row(host):
     assert found["1"].owners == (5, 6, 9)
 
 
+def test_devices_of_an_instance(host):
+    """An instance's row has the UUIDs of its compute instances, by which it is granted; no other row has any."""
+    whole = FakeGpu("idle", uuid="GPU-b")
+    instances = [
+        FakeInstance(1, compute={0: [5], 2: [6]}),
+        FakeInstance(2),
+        FakeInstance(3, "1g.10gb", compute={}),
+    ]
+    one = host(split(*instances), whole)
+    for _ in range(3):
+        found = {(gpu.facts.uuid, gpu.facts.mig): gpu.device_uuids for gpu in one.tick().gpus}
+        assert found == {
+            ("GPU-a", ""): (),
+            ("GPU-a", "1"): ("MIG-1-0", "MIG-1-2"),
+            ("GPU-a", "2"): ("MIG-2-0",),
+            ("GPU-a", "3"): (),
+            ("GPU-b", ""): (),
+        }
+    instances[1].life = "-again"
+    assert rows(one.tick(12))["2"].device_uuids == ("MIG-2-0-again",)
+
+
+def test_device_whose_uuid_is_not_told(host):
+    """An instance that does not tell its UUID has a row, and no name to be granted by."""
+    one = host(split(FakeInstance(1)), start=False)
+    one.library.fail["nvmlDeviceGetUUID", (0, 1)] = pynvml.NVML_ERROR_UNKNOWN
+    one.source.start()
+    assert rows(one.tick())["1"].device_uuids == ()
+
+
 def test_gaps_between_mig_devices(host):
     """A number without a MIG device behind it is no end of them, and no trouble."""
     one = host(split(None, FakeInstance(1, "1g.10gb"), None, FakeInstance(2, "1g.10gb"), None))

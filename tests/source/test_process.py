@@ -63,7 +63,9 @@ def test_process_values(fake: FakeHost) -> None:
         "10/status",
         "Name:\ttrain\nCpus_allowed_list:\t0-3,8\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t4\n",
     )
-    assert owner(fake, fake.source()) == {
+    told = owner(fake, fake.source())
+    assert told.pop("look") > 0
+    assert told == {
         "pid": 10,
         "ppid": 3,
         "state": "R",
@@ -295,3 +297,83 @@ def test_status_is_looked_at_rarely(fake: FakeHost, monkeypatch: pytest.MonkeyPa
     looks = [owner(fake, source) for _ in range(module.LOOKS_PER_STATUS)]
     assert sum(path.endswith("/status") for path in opened.paths) == 1
     assert {look["cpus_allowed"] for look in looks} == {2}
+
+
+def quiet(fake: FakeHost, count: int, looks: int) -> tuple[Any, list[dict[str, Any]]]:
+    """An owner whose second thread uses and waits for little, and its looks."""
+    tids = range(10, 10 + count)
+    fake.process(10, threads=dict.fromkeys(tids, (SECOND, 0)))
+    source = fake.source()
+    seen = []
+    for look in range(looks):
+        fake.thread(10, 11, SECOND + look * SECOND // 25, look * SECOND // 5)
+        fake.put("10/stat", stat_line(10, utime=TICKS + look * TICKS // 25, threads=count))
+        seen.append(owner(fake, source))
+    return source, seen
+
+
+@pytest.mark.parametrize("count", [4, ALL_THREADS + 4])
+def test_threads_of_a_quiet_owner_are_read_now_and_then(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """What they did is told evenly, and all of it."""
+    source, seen = quiet(fake, count, 24)
+    for name, each in (("hottest_thread_run_ns", SECOND // 25), ("threads_wait_ns", SECOND // 5)):
+        counts = [look[name] for look in seen]
+        steps = [now - before for before, now in pairwise(counts)]
+        assert sum(steps[-6:]) == pytest.approx(6 * each, rel=0.01), name
+        assert max(steps[-6:]) <= 1.5 * each, name
+    opened = Opened(monkeypatch)
+    for look in range(24, 30):
+        fake.put("10/stat", stat_line(10, utime=TICKS + look * TICKS // 25, threads=count))
+        owner(fake, source)
+    looks = sum(path.endswith("/11/schedstat") for path in opened.paths)
+    assert looks == 2
+
+
+def test_a_quiet_owner_that_gets_hot_is_read_at_once(fake: FakeHost) -> None:
+    """A thread at work is told at the look at which its process's time shows it."""
+    source, seen = quiet(fake, 4, 24)
+    for look in range(1, 4):
+        fake.thread(10, 12, SECOND + look * SECOND)
+        fake.put("10/stat", stat_line(10, utime=2 * TICKS + look * TICKS, threads=4))
+        seen.append(owner(fake, source))
+    steps = [now["hottest_thread_run_ns"] - before["hottest_thread_run_ns"] for before, now in pairwise(seen)]
+    assert sum(steps[-3:]) == pytest.approx(3 * SECOND, rel=0.1)
+    assert steps[-1] == pytest.approx(SECOND, rel=0.01)
+
+
+def test_a_quiet_owner_that_is_blocked_now_and_then_is_read_each_time(fake: FakeHost) -> None:
+    """Else a thread that waits for storage now and then would be seen far too rarely."""
+    source, _ = quiet(fake, 4, 24)
+    seen = []
+    for look in range(30):
+        state = "S" if look % 5 else "D"
+        fake.thread(10, 11, 2 * SECOND + look * 1000, state=state, wchan="folio_wait_bit_common")
+        fake.put("10/stat", stat_line(10, utime=3 * TICKS + look, threads=4))
+        seen.append("blocked_threads" in owner(fake, source))
+    assert sum(seen[-20:]) == 4
+
+
+def test_less_busy_threads_of_many_are_read_in_turn(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of threads that use a few percent each, a look reads a third; their sums lose nothing."""
+    count = ALL_THREADS + 8
+    tids = range(10, 10 + count)
+    fake.process(10, threads=dict.fromkeys(tids, (SECOND, 0)))
+    source, seen, read = fake.source(), [], []
+    opened = Opened(monkeypatch)
+    for look in range(30):
+        for tid in tids[1:13]:
+            used = look * SECOND // (25 if tid == 11 else 100)
+            fake.thread(10, tid, SECOND + used, look * SECOND // 1000)
+        fake.put("10/stat", stat_line(10, utime=15 * look * TICKS // 100, threads=count))
+        opened.paths.clear()
+        seen.append(owner(fake, source))
+        read.append(sum(path.endswith("/schedstat") for path in opened.paths))
+    assert max(read[-12:]) <= 12 // module.ROUND + module.TURN_THREADS
+    waited = seen[-1]["threads_wait_ns"] - seen[-13]["threads_wait_ns"]
+    assert waited == pytest.approx(12 * 12 * SECOND // 1000, rel=0.1)
+    hottest = [
+        now["hottest_thread_run_ns"] - before["hottest_thread_run_ns"] for before, now in pairwise(seen)
+    ]
+    assert hottest[-12:] == [pytest.approx(SECOND // 25, rel=0.01)] * 12

@@ -115,6 +115,26 @@ def test_any_value_can_be_recorded(tmp_path: Path, raw: dict, host: dict) -> Non
     assert len(list(load(path).readings())) == 1
 
 
+shares = st.one_of(st.none(), st.floats(), st.integers(-(2**70), 2**70), st.floats(0, 1))
+uuids = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60), max_size=8)
+
+
+@given(st.one_of(st.none(), st.dictionaries(st.integers(1, 2**22), shares)), uuids)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_use_and_devices_come_back(tmp_path: Path, use: dict | None, devices: list[str]) -> None:
+    """The use by process and the names of an instance's devices give the same sample, recorded or not."""
+    path = tmp_path / "use.jsonl"
+    path.unlink(missing_ok=True)
+    gpu = GpuReading(GpuFacts(0, "GPU-a"), owners=(1, 2), process_use=use, device_uuids=tuple(devices))
+    reading = Reading(1.0, 2.0, 1.0, 1.0, (gpu,))
+    with Recorder(path, period_s=1.0, workload="") as recorder:
+        recorder.write(reading)
+    (again,) = load(path).readings()
+    assert again.gpus[0].device_uuids == tuple(devices)
+    before, after = (Normaliser().samples(one)[0].process_use for one in (reading, again))
+    assert after == before or (use and not before and not after)
+
+
 def test_recording_ends_where_rows_come(tmp_path: Path) -> None:
     """A header names the rows of its file: a MIG instance that comes later would be lost, and is said instead."""
     path = tmp_path / "mig.jsonl"

@@ -15,6 +15,7 @@ from gpuwhy.sample.normalise import Normaliser
 from gpuwhy.source.replay import load
 from gpuwhy.verdict import Verdict, judge
 from gpuwhy.workload import attribute
+from gpuwhy.workload.directory import Titled
 
 Rows = list[dict[str, Any]]  # the header comes first
 
@@ -46,7 +47,8 @@ def intervals(recording: Rows, length_s: float = 5.0) -> list[list[Interval]]:
         normaliser, builder = Normaliser(), IntervalBuilder(length_s, hold=True)
         closed: list[list[Interval]] = []
         for reading in load(file).readings():
-            closed += builder.add(reading, attribute(normaliser.samples(reading)))
+            samples = attribute(normaliser.samples(reading), directory=Titled(reading.workload))
+            closed += builder.add(reading, samples)
         return closed + builder.finish()
 
 

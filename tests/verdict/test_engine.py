@@ -135,7 +135,7 @@ def test_coverage(edge: Edge) -> None:
 
 def test_every_limit_is_tested() -> None:
     """A limit that is added to the engine needs a test here."""
-    assert limits(engine) == {"COVERAGE", "LEAST_CONFIDENCE", "UNATTRIBUTED_GAP", "STILL"}
+    assert limits(engine) == {"COVERAGE", "LEAST_CONFIDENCE", "UNATTRIBUTED_GAP", "STILL", "WORKS_RATIO"}
 
 
 # --- confidence

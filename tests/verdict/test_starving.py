@@ -128,6 +128,17 @@ CAUSES = [
         missing=None,
     ),
     Edge(
+        "PRESSURE",
+        lambda v: asleep(
+            process_tree_io_pressure_ratio=v,
+            host_pressure_io_ratio=0.0,
+            process_tree_read_bytes_per_second=1e6,
+        ),
+        over="io-wait",
+        under=None,
+        missing=None,
+    ),
+    Edge(
         "IOWAIT",
         lambda v: asleep(
             host_pressure_io_ratio=None, host_iowait_cores=v, process_tree_read_bytes_per_second=1e6
@@ -340,6 +351,44 @@ def test_somebody_elses_storage_does_not_starve_this_tree() -> None:
     """A server that idles on a host with busy disks waits for nothing."""
     assert cause(asleep(host_pressure_io_ratio=0.9)) is None
     assert verdict(asleep(host_pressure_io_ratio=0.9)).key == ("idle", "no-demand")
+
+
+def test_the_trees_own_pressure_comes_before_the_hosts() -> None:
+    """A tree whose own group waits for storage is starved by it, whatever the host's pressure."""
+    own = partial(asleep, host_pressure_io_ratio=0.0)
+    waits = own(process_tree_io_pressure_ratio=0.5, process_tree_read_bytes_per_second=5e6)
+    assert verdict(waits).key == ("starving", "io-wait")
+    assert readings(verdict(waits))["process_tree_io_pressure_ratio"] == 0.5
+    assert verdict(waits).confidence > 0.5
+    unread = own(process_tree_io_pressure_ratio=0.5, process_tree_read_bytes_per_second=None)
+    assert verdict(unread).confidence > 0.5
+    writes_its_log = own(process_tree_io_pressure_ratio=0.5, process_tree_read_bytes_per_second=0.0)
+    assert verdict(writes_its_log).confidence < 0.5
+
+
+def test_pressure_on_others_is_theirs() -> None:
+    """Where the tree's own group waits for nothing, the host's pressure says nothing about it."""
+    theirs = asleep(
+        process_tree_io_pressure_ratio=0.01, host_pressure_io_ratio=0.9, process_tree_blocked_ratio=0.1
+    )
+    assert cause(theirs) is None
+    assert verdict(theirs).key == ("idle", "no-demand")
+    streams = asleep(
+        process_tree_io_pressure_ratio=0.01,
+        host_pressure_io_ratio=0.9,
+        process_tree_read_bytes_per_second=5e7,
+    )
+    assert cause(streams) == "io-wait"
+
+
+def test_cpu_pressure_is_shown_and_decides_nothing() -> None:
+    """The group's pressure says what the threads' waiting says already, and names nothing by itself."""
+    waits = hot(process_tree_runqueue_wait_ratio=0.5)
+    both = hot(process_tree_runqueue_wait_ratio=0.5, process_tree_cpu_pressure_ratio=0.16)
+    assert verdict(both).key == verdict(waits).key == ("starving", "host-contention")
+    assert verdict(both).confidence == verdict(waits).confidence
+    assert readings(verdict(both))["process_tree_cpu_pressure_ratio"] == 0.16
+    assert cause(hot(process_tree_cpu_pressure_ratio=0.9)) == "host-serial"
 
 
 def test_pressure_with_unknown_part_of_the_tree_is_a_guess() -> None:

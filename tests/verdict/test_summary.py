@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpuwhy.sample import Tenant, Workload
 from gpuwhy.verdict import Evidence, TimeSplit, Verdict
 from gpuwhy.verdict.summary import SCHEMA, document, summarise, total, winner
+from gpuwhy.verdict.types import WorkloadVerdict
 from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY
 
 from . import recordings
@@ -43,6 +45,31 @@ def judged(
         "time": time,
     }
     return Verdict(**{**known, **others})
+
+
+def held_by(
+    name: str, ratio: float = 1.0, key: tuple[str, str] = ("starving", "copy"), **others: Any
+) -> WorkloadVerdict:
+    """A pod of ``ml`` that had this part of an interval of 5 s."""
+    workload = Workload("kubernetes", name, "ml", "research")
+    known = {
+        "workload": workload,
+        "tenants": (Tenant(workload, run=f"{name}-0"),),
+        "ratio": ratio,
+        "basis": "alone",
+        "verdict": key[0],
+        "cause": key[1],
+        "confidence": 0.8,
+        "evidence": (Evidence("graphics_active_ratio", 0.2, "busy"),),
+        "time": TimeSplit(
+            observed=5 * ratio,
+            useful=ratio,
+            measured=5 * ratio,
+            lost={key: 3 * ratio},
+            verdict={key: 5 * ratio},
+        ),
+    }
+    return WorkloadVerdict(**{**known, **others})
 
 
 def test_the_verdict_with_most_seconds_wins() -> None:
@@ -151,15 +178,59 @@ def test_flags_signals_and_workload() -> None:
                 "copy",
                 10,
                 sources={"sm_active_ratio": "dcgm"},
-                workload="trainer",
+                workloads=(held_by("trainer"),),
                 owners=(4242, 5),
             ),
         ]
     )
     assert gpu["flags"] == ["warm-up"]
     assert gpu["signals"] == {"power_watts": "nvml", "sm_active_ratio": "dcgm"}
-    assert gpu["workload"] == "trainer"
+    assert gpu["workload"] == "ml/trainer"
     assert any("-i 0" in step for step in gpu["next_steps"])
+
+
+def test_workloads_of_the_window_are_summed_up() -> None:
+    """Each workload has an entry with its seconds, runs and verdict; the one with most time comes first."""
+    again = replace(held_by("server", 0.25).tenants[0], run="server-1")
+    gpu = summarise(
+        [
+            judged("starving", "copy", 5, workloads=(held_by("trainer"),)),
+            judged(
+                "starving",
+                "copy",
+                10,
+                workloads=(
+                    held_by("server", 0.25, ("idle", "no-demand"), basis="even", profile="latency", hint="x"),
+                    held_by("trainer", 0.75, basis="even"),
+                ),
+            ),
+            judged(
+                "starving",
+                "copy",
+                15,
+                workloads=(
+                    held_by("server", 0.25, ("idle", "held"), tenants=(again,)),
+                    held_by("trainer", 0.75),
+                ),
+            ),
+        ]
+    )
+    trainer, server = gpu["workloads"]
+    assert (trainer["kind"], trainer["namespace"], trainer["workload"], trainer["owner"]) == (
+        "kubernetes",
+        "ml",
+        "trainer",
+        "research",
+    )
+    assert trainer["observed_s"] == 12.5
+    assert trainer["share_ratio"] == pytest.approx(12.5 / 15, abs=1e-4)
+    assert (trainer["verdict"], trainer["cause"], trainer["shared"]) == ("starving", "copy", True)
+    assert trainer["lost"] == {"starving/copy": 7.5}
+    assert server["runs"] == ["server-0", "server-1"]
+    # Equal seconds: the later cause goes on.
+    assert (server["verdict"], server["cause"]) == ("idle", "held")
+    assert server["seconds"] == {"idle": 2.5}
+    assert gpu["workload"] == "ml/server, ml/trainer"
 
 
 def test_next_steps_name_the_process() -> None:
@@ -174,6 +245,7 @@ GPU_KEYS: dict[str, type | tuple[type, ...]] = {
     "mig": str,
     "model": str,
     "workload": str,
+    "workloads": list,
     "verdict": str,
     "cause": str,
     "confidence": float,
@@ -192,6 +264,29 @@ GPU_KEYS: dict[str, type | tuple[type, ...]] = {
     "next_steps": list,
     "means": dict,
     "signals": dict,
+}
+
+
+WORKLOAD_KEYS: dict[str, type] = {
+    "kind": str,
+    "workload": str,
+    "namespace": str,
+    "owner": str,
+    "runs": list,
+    "share_ratio": float,
+    "basis": str,
+    "shared": bool,
+    "profile": str,
+    "profile_from": str,
+    "verdict": str,
+    "cause": str,
+    "confidence": float,
+    "seconds": dict,
+    "lost": dict,
+    "observed_s": float,
+    "measured_s": float,
+    "useful_s": float,
+    "evidence": list,
 }
 
 
@@ -225,6 +320,12 @@ def test_the_document_keeps_its_schema(name: str) -> None:
             + sum(gpu["lost"].values())
         )
         assert parts == pytest.approx(gpu["observed_s"], abs=0.01)
+        for each in gpu["workloads"]:
+            assert set(each) == set(WORKLOAD_KEYS)
+            assert all(isinstance(each[key], kind) for key, kind in WORKLOAD_KEYS.items())
+            assert (each["kind"], each["workload"]) == ("replay", gpu["workload"])
+            assert sum(each["seconds"].values()) == pytest.approx(each["observed_s"], abs=0.01)
+            assert each["observed_s"] <= gpu["observed_s"] + 0.01
         assert gpu["means"].keys() <= gpu["signals"].keys() | {"power_limit_watts"}
 
 

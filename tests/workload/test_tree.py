@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwhy.sample import CgroupSample, HostSample, ProcessSample, Sample
+from gpuwhy.sample import CgroupSample, HostSample, ProcessSample, Sample, Tenant, Workload
 from gpuwhy.source import GpuFacts
 from gpuwhy.workload import attribute
+from gpuwhy.workload.directory import UNKNOWN
 
 JOB = "/system.slice/docker-1.scope"
 
@@ -296,6 +298,70 @@ def test_time_held_by_a_quota_is_the_worst_owners() -> None:
     assert "process_tree_throttled_ratio" not in unknown.values
 
 
+# --- what the cgroup tells
+
+
+def in_job(*cores: float, used: float | None, more: Iterable[ProcessSample] = (), **group: Any) -> Sample:
+    """An owner and its workers in one group that used so much."""
+    everyone = [process(10 + at, 1 if at == 0 else 10, each, cgroup=JOB) for at, each in enumerate(cores)]
+    groups = {10: CgroupSample(JOB, cpu_cores=used, **group)}
+    return trees([*everyone, *more], (10,), cgroups=groups)[0]
+
+
+@pytest.mark.parametrize(("used", "told"), [(None, 1.5), (0.2, 1.5), (1.55, 1.5), (1.7, 1.7), (9.0, 9.0)])
+def test_cpu_time_of_processes_that_nobody_saw(used: float | None, told: float) -> None:
+    """Workers that live for a blink show in their group, and only where that says clearly more."""
+    values = in_job(1.0, 0.5, used=used).values
+    assert values["process_tree_cpu_cores"] == pytest.approx(told)
+    assert values["process_tree_cpu_ratio"] == pytest.approx(told / 16)
+    assert values["process_tree_owner_cpu_cores"] == 1.0
+    assert values["process_tree_busiest_worker_cores"] == 0.5
+
+
+def test_a_group_that_others_share_is_not_the_trees() -> None:
+    """What two GPUs' owners used together cannot be told apart."""
+    ranks = [process(10, 1, 1.0, cgroup=JOB), process(20, 1, 1.0, cgroup=f"{JOB}/step_1")]
+    groups = {10: CgroupSample(JOB, cpu_cores=9.0), 20: CgroupSample(f"{JOB}/step_1", cpu_cores=1.0)}
+    assert cores(trees(ranks, (10,), (20,), cgroups=groups)) == [1.0, 1.0]
+
+
+def test_what_is_below_a_group_counts_once() -> None:
+    """CPU time of a group holds that of the groups below."""
+    below = [process(30, 10, 2.0, cgroup=f"{JOB}/task_0"), process(31, 10, 4.0, cgroup=f"{JOB}0")]
+    assert in_job(1.0, used=5.0, more=below).values["process_tree_cpu_cores"] == 9.0
+    owners = [process(10, 1, 1.0, cgroup=JOB), process(20, 1, 1.0, cgroup=f"{JOB}/task_0")]
+    groups = {10: CgroupSample(JOB, cpu_cores=5.0), 20: CgroupSample(f"{JOB}/task_0", cpu_cores=4.0)}
+    (both,) = trees(owners, (10, 20), cgroups=groups)
+    assert both.values["process_tree_cpu_cores"] == 5.0
+
+
+def test_workers_that_are_looked_at_in_turn_are_not_missed() -> None:
+    """CPU time of who was not looked at this time is no stranger's: the rates as last known say so."""
+    held = [process(11 + at, 10, 0.5, cgroup=JOB, gained_cores=0.0) for at in range(4)]
+    assert in_job(1.0, used=3.0, more=held).values["process_tree_cpu_cores"] == 1.0
+
+
+def test_sums_take_what_came_to_light_and_the_busiest_its_own_rate() -> None:
+    """A worker that is looked at every second time counts whole in the sum, and once as the busiest."""
+    (now,) = trees([process(10), process(11, 10, 0.9, gained_cores=1.8)], (10,))
+    (then,) = trees([process(10), process(11, 10, 0.9, gained_cores=0.0)], (10,))
+    assert [each.values["process_tree_cpu_cores"] for each in (now, then)] == [1.8, 0.0]
+    assert [each.values["process_tree_busiest_worker_cores"] for each in (now, then)] == [0.9, 0.9]
+    assert [each.values["process_tree_busy_workers"] for each in (now, then)] == [1.0, 1.0]
+
+
+def test_pressure_is_the_worst_owners() -> None:
+    """The owners' own groups tell what some task of them waited for."""
+    groups = {
+        10: CgroupSample("/a", cpu_pressure_ratio=0.1, io_pressure_ratio=0.6),
+        20: CgroupSample("/b", cpu_pressure_ratio=0.3),
+    }
+    values = trees([process(10), process(20)], (10, 20), cgroups=groups)[0].values
+    assert values["process_tree_cpu_pressure_ratio"] == 0.3
+    assert values["process_tree_io_pressure_ratio"] == 0.6
+    assert "process_tree_io_pressure_ratio" not in trees([process(10)], (10,))[0].values
+
+
 # --- families -----------------------------------------------------------------------------------------
 
 
@@ -370,3 +436,117 @@ def test_any_table_ends_and_splits_fairly(
         assert seen <= members or not seen
         others = {pid for other in owners for pid in other if pid not in pids}
         assert not members & others
+
+
+# --- workloads
+
+
+class People:
+    """A directory that knows what it is told: pids by workload, and grants."""
+
+    def __init__(self, tenants: dict[int, Tenant | None], granted: Iterable[Tenant] = ()) -> None:
+        self.tenants = tenants
+        self.grants = tuple(granted)
+
+    def follow(self, gpus: Any) -> None:
+        pass
+
+    def tenant(self, pid: int) -> Tenant | None:
+        return self.tenants.get(pid, UNKNOWN)
+
+    def granted(self, key: tuple[str, str]) -> tuple[Tenant, ...]:
+        return self.grants
+
+    def holder(self, pod: str) -> Tenant:
+        return Tenant(Workload("kubernetes", pod.partition("/")[2], pod.partition("/")[0]))
+
+
+A, B = (Tenant(Workload("slurm", name, owner="ann"), run=f"{name}1") for name in "ab")
+A2 = Tenant(A.workload, run="a2")
+
+
+def shares(
+    people: People,
+    owners: tuple[int, ...] | None,
+    processes: Iterable[ProcessSample] = (),
+    **more: Any,
+) -> dict[str, tuple[float, str]] | None:
+    """Parts and what they rest on, by the workload's name."""
+    one = replace(sample("GPU-0", owners, host(processes) if processes else None), **more)
+    (found,) = attribute([one], directory=people)
+    return None if found.shares is None else {
+        each.workload.name: (each.ratio, each.basis) for each in found.shares
+    }  # fmt: skip
+
+
+def test_without_a_directory_nobody_is_named() -> None:
+    assert attribute([sample("GPU-0", (10,), None)])[0].shares is None
+
+
+def test_all_of_an_owners_time_is_its_workloads() -> None:
+    """One workload has all, also in several processes and runs; nobody has what nobody holds."""
+    assert shares(People({10: A, 11: A2}), (10, 11)) == {"a": (1.0, "alone")}
+    (found,) = attribute([sample("GPU-0", (10, 11), None)], directory=People({10: A, 11: A2}))
+    assert found.shares is not None
+    assert found.shares[0].tenants == (A, A2)
+    assert shares(People({}), ()) == {}
+
+
+def test_what_is_not_known_yet_is_nobodys() -> None:
+    """While one of the owners is being found out, and without a list of them, no part is given away."""
+    assert shares(People({10: A, 11: None}), (10, 11)) is None
+    assert shares(People({}), None) is None
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (None, {"a": (0.5, "even"), "b": (0.5, "even")}),
+        ({}, {"a": (0.5, "even"), "b": (0.5, "even")}),
+        ({10: 0.0, 20: 0.0}, {"a": (0.5, "even"), "b": (0.5, "even")}),
+        ({10: 0.1, 11: 0.2, 20: 0.1}, {"a": (0.75, "utilization"), "b": (0.25, "utilization")}),
+        ({10: 0.4, 99: 0.4}, {"a": (1.0, "utilization"), "b": (0.0, "utilization")}),
+    ],
+)
+def test_two_have_parts_by_use_or_even_ones(use: dict[int, float] | None, expected: Any) -> None:
+    """Several share by what the driver says of their processes, and evenly where it says nothing."""
+    found = shares(People({10: A, 11: A2, 20: B}), (10, 11, 20), process_use=use)
+    assert found == {name: (pytest.approx(ratio), basis) for name, (ratio, basis) in expected.items()}
+
+
+def test_a_grant_counts_where_nobody_works() -> None:
+    """A GPU without a process is its grant's, also by the word of an exporter; with one, the process's."""
+    assert shares(People({10: A}, [B]), ()) == {"b": (1.0, "granted")}
+    assert shares(People({10: A}, [A, B]), ()) == {"a": (0.5, "granted"), "b": (0.5, "granted")}
+    assert shares(People({10: A}, [B]), (10,)) == {"a": (1.0, "alone")}
+    assert shares(People({}), (), holder="ml/llama-0") == {"llama-0": (1.0, "granted")}
+    assert shares(People({}), None, holder="ml/llama-0") == {"llama-0": (1.0, "granted")}
+    assert shares(People({}, [B]), None) == {"b": (1.0, "granted")}
+
+
+def test_a_process_out_of_sight_is_its_grants() -> None:
+    """Owners in another pid namespace are the pod's that was granted the GPU, if there is one."""
+    assert shares(People({10: UNKNOWN}, [B]), (10,)) == {"b": (1.0, "alone")}
+    assert shares(People({10: UNKNOWN}), (10,)) == {"unknown": (1.0, "alone")}
+    assert shares(People({10: UNKNOWN, 11: A}, [B]), (10, 11)) == {"a": (1.0, "alone")}
+
+
+def test_a_board_that_is_split_is_nobodys() -> None:
+    one = replace(sample("GPU-0", (), None), gpu=GpuFacts(0, "GPU-0", split=True))
+    assert attribute([one], directory=People({}, [B]))[0].shares == ()
+
+
+def test_those_who_share_have_trees_of_their_own() -> None:
+    """Where two share a GPU, each one's tree has its own processes and none of the other's."""
+    everyone = [
+        process(10, 1, 1.0),
+        process(11, 10, 10.0),
+        process(20, 10, 100.0),
+        process(21, 20, 1000.0),
+    ]
+    one = sample("GPU-0", (10, 20), host(everyone))
+    (found,) = attribute([one], directory=People({10: A, 20: B}))
+    assert found.values["process_tree_cpu_cores"] == 1111.0
+    assert [share.values["process_tree_cpu_cores"] for share in found.shares or ()] == [11.0, 1100.0]
+    (alone,) = attribute([one], directory=People({10: A, 20: A}))
+    assert [share.values for share in alone.shares or ()] == [{}]

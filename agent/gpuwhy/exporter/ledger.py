@@ -7,10 +7,8 @@ behind the last scrape would be counted twice.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
 from gpuwhy.catalog import (
     CLOCK_REASONS,
@@ -23,14 +21,14 @@ from gpuwhy.catalog import (
     Origin,
     Series,
 )
+from gpuwhy.exporter.rows import Child, Row, is_gain
 from gpuwhy.exporter.snapshot import STALE_INTERVALS, Family, GpuKey, GpuNow, Health, Snapshot
-from gpuwhy.exporter.textformat import sample_prefix
+from gpuwhy.exporter.workloads import WorkloadRows
+from gpuwhy.sample import Workload
 from gpuwhy.sample.signals import DEVICE
 from gpuwhy.source import GpuFacts
 from gpuwhy.verdict import vocabulary
-from gpuwhy.verdict.types import CauseKey, Verdict
-
-Child = tuple[str, ...]  # values of a series' own labels
+from gpuwhy.verdict.types import NO_DATA, CauseKey, Verdict
 
 VERDICT_CAUSES: tuple[CauseKey, ...] = tuple(cause.key for cause in vocabulary.CAUSES)
 LOST_CAUSES: tuple[CauseKey, ...] = tuple(
@@ -70,60 +68,12 @@ _REJECTED = _series("reading_rejected_total")
 _TICK_DURATION = _series("tick_duration_seconds")
 _TICKS_MISSED = _series("ticks_missed_total")
 _XID_EVENTS = _series("xid_events_total")
+_OVERFLOWS = _series("workloads_overflowed_total")
 _INCREMENTS = _of("increment")
 _SPLITS = tuple(series for series in _of("split") if not series.own_labels)
-_NO_DATA: CauseKey = (vocabulary.UNKNOWN, "no-data")
 
 
-class _Cell:
-    """One counter: its sample line up to the value, and the value."""
-
-    __slots__ = ("prefix", "value")
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.value = 0.0
-
-
-class _Row:
-    """The counters of one identity, and the sample lines it has needed so far."""
-
-    __slots__ = ("_counters", "_labels", "_prefixes")
-
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        self._labels = labels
-        self._prefixes: dict[tuple[str, Child], str] = {}
-        self._counters: dict[str, dict[Child, _Cell]] = {}
-
-    def prefix(self, series: Series, child: Child) -> str:
-        found = self._prefixes.get((series.name, child))
-        if found is None:
-            own = zip(series.own_labels, child, strict=True)
-            found = sample_prefix(series.name, {**self._labels, **dict(own)})
-            self._prefixes[series.name, child] = found
-        return found
-
-    def start(self, series: Series, children: Iterable[Child]) -> None:
-        """Show these children, those that are new at 0."""
-        cells = self._counters.setdefault(series.name, {})
-        for child in children:
-            if child not in cells:
-                cells[child] = _Cell(self.prefix(series, child))
-
-    def add(self, series: Series, child: Child, gain: object) -> bool:
-        """Whether the gain was credited: finite, not negative, and of a child that was started."""
-        cell = self._counters[series.name].get(child)
-        if cell is None or not _is_gain(gain):
-            return False
-        cell.value += gain
-        return True
-
-    def counters(self, series: Series) -> Iterator[tuple[str, float]]:
-        for cell in self._counters.get(series.name, {}).values():
-            yield cell.prefix, cell.value
-
-
-class _GpuRow(_Row):
+class _GpuRow(Row):
     __slots__ = ("facts", "index", "last", "now", "unread")
 
     def __init__(self, facts: GpuFacts) -> None:
@@ -153,9 +103,10 @@ class Ledger:
     nothing that is credited raises.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_workloads: int = 100, retention_s: float = 3600.0) -> None:
         self._gpus: dict[GpuKey, _GpuRow] = {}
-        self._host = _Row({})
+        self._workloads = WorkloadRows(most=most_workloads, retention_s=retention_s, lost=LOST_CAUSES)
+        self._host = Row({})
         self._host.start(_REJECTED, [(row.name, reason) for row in DEVICE for reason in REJECTION_REASONS])
         self._host.start(_TICKS_MISSED, [()])
         self._tick_count = 0
@@ -178,6 +129,11 @@ class Ledger:
     def retire_gpu(self, key: GpuKey) -> None:
         """Drop a row for good, as when a MIG slice is destroyed; a lost GPU stays, with ``up`` False."""
         self._gpus.pop(key, None)
+        self._workloads.retire_gpu(key)
+
+    def add_workloads(self, facts: GpuFacts, workloads: Iterable[Workload]) -> bool:
+        """Show these workloads of a GPU from now on, those that are new at 0; whether any was."""
+        return self._workloads.add(facts, workloads)
 
     def credit(
         self, verdicts: Sequence[Verdict], host: HostIncrements | None, now: Mapping[GpuKey, Verdict]
@@ -190,6 +146,7 @@ class Ledger:
         for verdict in verdicts:
             self.add_gpu(verdict.gpu)
             self._credit_gpu(self._gpus[verdict.gpu.key], verdict)
+        self._dropped += self._workloads.credit(verdicts)
         for key, row in self._gpus.items():
             row.now = now.get(key)
         if host is not None:
@@ -211,7 +168,7 @@ class Ledger:
     def tick(self, duration_s: float, missed: int = 0) -> None:
         """Count one tick that took ``duration_s``, and the ticks left out before it."""
         self._add(self._host, _TICKS_MISSED, (), missed)
-        if _is_gain(duration_s):
+        if is_gain(duration_s):
             self._tick_count += 1
             self._tick_seconds += duration_s
         else:
@@ -237,13 +194,13 @@ class Ledger:
             dropped=self._dropped,
         )
 
-    def _add(self, row: _Row, series: Series, child: Child, gain: object) -> None:
+    def _add(self, row: Row, series: Series, child: Child, gain: object) -> None:
         if not row.add(series, child, gain):
             self._dropped += 1
 
     def _credit_gpu(self, row: _GpuRow, verdict: Verdict) -> None:
         row.last = verdict
-        row.unread = row.unread + 1 if verdict.key == _NO_DATA else 0
+        row.unread = row.unread + 1 if verdict.key == NO_DATA else 0
         for cause, seconds in verdict.time.verdict.items():
             self._add(row, _VERDICT_SECONDS, cause, seconds)
         for cause, seconds in verdict.time.lost.items():
@@ -260,7 +217,7 @@ class Ledger:
             self._credit_children(row, _CLOCK_EVENTS, CLOCK_REASONS, verdict.clock_events)
 
     def _credit_children(
-        self, row: _Row, series: Series, known: Sequence[str], gains: Mapping[str, float]
+        self, row: Row, series: Series, known: Sequence[str], gains: Mapping[str, float]
     ) -> None:
         row.start(series, [(name,) for name in known if name in gains])
         for name, gain in gains.items():
@@ -269,7 +226,11 @@ class Ledger:
     def _samples(
         self, series: Series, rows: Sequence[tuple[GpuKey, _GpuRow]], health: Health
     ) -> Iterator[tuple[str, float]]:
-        if series.kind == "counter" and series.per_gpu:
+        if series.origin == "workload":
+            yield from self._workloads.samples(series, [key for key, _ in rows])
+        elif series is _OVERFLOWS:
+            yield self._host.prefix(series, ()), self._workloads.overflows
+        elif series.kind == "counter" and series.per_gpu:
             for _, row in rows:
                 if series.life != "driver" or not row.stale:
                     yield from row.counters(series)
@@ -285,11 +246,6 @@ class Ledger:
         else:
             for child, value in _health_values(series, health):
                 yield self._host.prefix(series, child), value
-
-
-def _is_gain(value: object) -> TypeGuard[float]:
-    # One NaN would stay in its total for the life of the process; it fails both comparisons.
-    return isinstance(value, (int, float)) and 0 <= value <= sys.float_info.max
 
 
 def _child(value: str) -> Child:

@@ -57,7 +57,8 @@ def _gpus(snapshot: Snapshot | None, stale: bool) -> str:
     if stale:
         return notes + _note("Readings have stopped: what the GPUs do now is not known.")
     heads = "".join(
-        f"<th>{head}</th>" for head in ("GPU", "Model", "Verdict", "Confidence", "Why", "Evidence")
+        f"<th>{head}</th>"
+        for head in ("GPU", "Model", "Workload", "Verdict", "Confidence", "Why", "Evidence")
     )
     rows = "".join(_row(gpu) for gpu in snapshot.gpus)
     return f"{notes}<div><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
@@ -66,10 +67,11 @@ def _gpus(snapshot: Snapshot | None, stale: bool) -> str:
 def _row(gpu: GpuNow) -> str:
     name = f"{gpu.facts.index}, MIG {gpu.facts.mig}" if gpu.facts.mig else str(gpu.facts.index)
     model = f"{gpu.facts.model} {gpu.facts.profile}".strip()
+    whose = ", ".join(each.workload.title for each in gpu.verdict.workloads) if gpu.verdict else ""
     said = ["not judged yet", "", "", ""] if gpu.verdict is None else _said(gpu.verdict)
     if gpu.up is False:
         said[0] += " (the GPU does not answer)"
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (name, model, *said))
+    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (name, model, whose, *said))
     return f'<tr title="{escape(gpu.facts.uuid)}">{cells}</tr>'
 
 

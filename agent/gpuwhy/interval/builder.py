@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuwhy.interval.interval import Interval, Stat
-from gpuwhy.sample import Sample
+from gpuwhy.interval.interval import Interval, Portion, Stat
+from gpuwhy.sample import Sample, Tenant, Workload
 from gpuwhy.sample.signals import DEVICE
 from gpuwhy.source import GpuFacts, Reading
 
@@ -253,7 +253,6 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
     read_s = 0.0
     owners: set[int] | None = None
     family: set[str] = set()
-    holder = ""
     for piece in pieces:
         sample, seconds = piece.sample, piece.seconds
         for name, value in sample.values.items():
@@ -273,7 +272,6 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         if sample.owners is not None:
             owners = (owners or set()).union(sample.owners)
         family |= sample.family
-        holder = sample.holder or holder
     # The driver's counters see what falls between samples, the bits see what has no counter.
     reasons = {reason: seconds / read_s for reason, seconds in set_s.items()}
     for reason, (seconds, of) in counted.items():
@@ -295,6 +293,37 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         reason_samples=set_in if read_s > 0 else None,
         owners=None if owners is None else frozenset(owners),
         family=frozenset(family),
-        holder=holder,
+        portions=_portions(pieces),
         up=key in span.up,
+    )
+
+
+def _portions(pieces: Sequence[_Piece]) -> tuple[Portion, ...]:
+    """The parts of workloads in the time for which it is known who held the GPU."""
+    decided = [piece for piece in pieces if piece.sample.shares is not None]
+    # Samples of a slow source lie beside those that have the processes, and would count twice.
+    seen = [piece for piece in decided if piece.sample.owners is not None] or decided
+    total = sum(piece.seconds for piece in seen)
+    held: dict[Workload, dict[str, float]] = {}
+    tenants: dict[Workload, dict[Tenant, None]] = {}
+    values: dict[Workload, dict[str, tuple[list[float], list[float]]]] = {}
+    for piece in seen:
+        for share in piece.sample.shares or ():
+            by_basis = held.setdefault(share.workload, {})
+            by_basis[share.basis] = by_basis.get(share.basis, 0.0) + share.ratio * piece.seconds
+            tenants.setdefault(share.workload, {}).update(dict.fromkeys(share.tenants))
+            signals = values.setdefault(share.workload, {})
+            for name, value in share.values.items():
+                of, weights = signals.setdefault(name, ([], []))
+                of.append(value)
+                weights.append(piece.seconds)
+    return tuple(
+        Portion(
+            workload,
+            min(1.0, sum(by_basis.values()) / total),
+            max(by_basis, key=lambda basis: by_basis[basis]),
+            tuple(tenants[workload]),
+            {name: Stat(tuple(of), tuple(weights)) for name, (of, weights) in values[workload].items()},
+        )
+        for workload, by_basis in held.items()
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source import GpuFacts
 
 
@@ -48,6 +49,22 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
+class Portion:
+    """One workload's part of an interval.
+
+    ``ratio`` is its part of the time for which it is known who held the GPU; ``basis`` what most of
+    that rests on, as in ``sample.Share``. ``stats`` are the signals of its own process tree where
+    others shared the GPU with it, empty where it was alone.
+    """
+
+    workload: Workload
+    ratio: float
+    basis: str
+    tenants: tuple[Tenant, ...] = ()
+    stats: Mapping[str, Stat] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
     """One GPU over ``start_s..end_s`` on the monotonic clock.
 
@@ -55,7 +72,7 @@ class Interval:
     ``reasons`` is the share of covered time in each clock-event reason, None when neither reasons nor
     the driver's counters of them were read. ``reason_samples`` says in how many samples each was set,
     None when reasons were not read. ``owners`` are all pids seen with a context, None = not read.
-    ``holder`` is the pod that holds the GPU, "" = not known.
+    ``portions`` are the workloads that held the GPU, empty where nobody did or it is not known.
     """
 
     gpu: GpuFacts
@@ -71,7 +88,7 @@ class Interval:
     reason_samples: Mapping[str, int] | None = None
     owners: frozenset[int] | None = None
     family: frozenset[str] = frozenset()
-    holder: str = ""
+    portions: tuple[Portion, ...] = ()
     up: bool = True
 
     @property

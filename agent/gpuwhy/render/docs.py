@@ -125,7 +125,9 @@ _SERIES: tuple[Column[Series], ...] = (
     Column(
         "labels",
         lambda row: ", ".join(
-            (["identity"] if row.per_gpu else []) + [_code(each) for each in row.own_labels]
+            (["identity"] if row.per_gpu else [])
+            + (["workload"] if row.origin == "workload" else [])
+            + [_code(each) for each in row.own_labels]
         ),
     ),
     Column("shown", lambda row: row.life),
@@ -140,6 +142,9 @@ seconds.""",
     "Now": "The last interval: for looking at.",
     "Driver counters": "What the driver counted since the agent's start.",
     "Host": "What the host did meanwhile. A process tree is a GPU's processes, with their descendants and cgroup.",
+    "Workloads": """Whose time it was. The labels of a workload are `workload_kind`, `workload`, `workload_namespace` and
+`workload_owner`; its name stays from run to run, and runs (pods, job ids, containers) are on
+`gpuwhy_workload_info` alone. [workloads.md](workloads.md) says how they are found, shared and bounded.""",
     "Identity, and the agent itself": "What each row is, and whether to believe it.",
 }
 _LIVES = {
@@ -169,6 +174,7 @@ _LABELS = (
     Values("sensor", "temperature sensors", catalog.TEMPERATURE_SENSORS),
     Values("reason", "why a clock is held", catalog.CLOCK_REASONS),
     Values("reason", "why a reading was rejected", catalog.REJECTION_REASONS),
+    Values("workload_kind", "who knows the workload's name", catalog.WORKLOAD_KINDS),
     Values("mode", "what the host's CPUs did", catalog.HOST_CPU_MODES),
     Values("resource", "what tasks of the host waited for", catalog.PRESSURE_RESOURCES),
     Values(
@@ -180,7 +186,9 @@ _LABELS = (
 
 
 def _group(row: Series) -> str:
-    seconds, now, driver, host, itself = _GROUPS
+    seconds, now, driver, host, workloads, itself = _GROUPS
+    if row.origin == "workload":
+        return workloads
     if row.origin in {"identity", "health", "agent", "exporter"} or "source" in row.own_labels:
         return itself
     if row.origin == "host" or row.name.startswith(f"{catalog.PREFIX}process_tree_"):

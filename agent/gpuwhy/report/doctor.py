@@ -14,13 +14,14 @@ from rich.text import Text
 
 from gpuwhy.config import Config
 from gpuwhy.report.terminal import plain
-from gpuwhy.sample import Normaliser, Sample
+from gpuwhy.sample import Normaliser, Sample, Share
 from gpuwhy.sample.signals import SIGNAL_OF_RAW
 from gpuwhy.source import GpuFacts, SourceError
 from gpuwhy.source.host import HostSource
 from gpuwhy.source.ladder import Key, Ladder, SourceState
 from gpuwhy.verdict.cards import find
 from gpuwhy.workload import attribute
+from gpuwhy.workload.resolver import Resolver
 
 LOOKS = 3
 SECONDS = float(LOOKS)
@@ -124,6 +125,8 @@ class Findings:
     ``signals`` has, by row and signal, the source that serves it; ``refused`` why one is not served,
     by row, source and raw name; ``idle`` are rows without a process, about whose tree nothing can be
     said. ``sources`` are all that were tried, best first; ``advice`` what would make one of them better.
+    ``readers`` are what says whose GPUs are, ``workloads`` what they say, by row; ``nameless`` is what keeps
+    a GPU from having a name.
     """
 
     gpus: tuple[GpuFacts, ...]
@@ -133,6 +136,9 @@ class Findings:
     idle: frozenset[Key]
     sources: Mapping[str, SourceState]
     advice: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, SourceState]
+    workloads: Mapping[Key, tuple[Share, ...]]
+    nameless: tuple[str, ...]
 
     def needs(self, gpu: GpuFacts) -> list[Need]:
         """What is looked for in this row: a board split by MIG has its clocks and power, a slice the rest."""
@@ -165,7 +171,9 @@ class Findings:
         return not any(self.missing(gpu) for gpu in self.gpus)
 
 
-def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -> Findings:
+def examine(
+    config: Config, ladder: Ladder, host: HostSource, resolver: Resolver, progress: Callable[[float], None]
+) -> Findings:
     """Looks at every GPU for a few seconds, through all sources that the configuration allows.
 
     Raises:
@@ -174,24 +182,30 @@ def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -
     """
     if config.agent.replay_paths:
         raise SourceError("doctor examines this host; a replay has nothing to examine")
-    host = HostSource()
     normaliser = Normaliser()
     samples: list[Sample] = []
     owners: frozenset[int] = frozenset()
+    shares: dict[Key, tuple[Share, ...]] = {}
     try:
         ladder.start()
+        resolver.start()
         for look in range(LOOKS + 1):
             if look:
                 time.sleep(SECONDS / LOOKS)
             reading = ladder.read()
             owners = frozenset(pid for gpu in reading.gpus for pid in gpu.owners or ())
             kernel = host.read(owners)
-            samples += attribute(normaliser.samples(replace(reading, host=kernel)))
+            resolver.follow(reading.gpus)
+            found = attribute(normaliser.samples(replace(reading, host=kernel)), directory=resolver)
+            shares |= {sample.gpu.key: sample.shares for sample in found if sample.shares is not None}
+            samples += found
             able = ladder.capabilities()
             progress(look * SECONDS / LOOKS)
         sources, advice = ladder.states(), ladder.advice()
+        readers, nameless = resolver.states(), tuple(resolver.lacks())
     finally:
         ladder.close()
+        resolver.stop()
         host.close()
     gpus = tuple(gpu.facts for gpu in reading.gpus)
     signals: dict[Key, dict[str, str]] = {gpu.key: {} for gpu in gpus}
@@ -219,6 +233,9 @@ def examine(config: Config, ladder: Ladder, progress: Callable[[float], None]) -
         - {sample.gpu.key for sample in samples if sample.owners},
         sources=sources,
         advice=advice,
+        readers=readers,
+        workloads=shares,
+        nameless=nameless,
     )
 
 
@@ -226,6 +243,10 @@ def _source_state(state: SourceState) -> str:
     if state.up and state.used:
         return f"in use; {state.yielding}" if state.yielding else "in use"
     return "answers, and is not needed" if state.up else "not used"
+
+
+def _reader_state(state: SourceState) -> str:
+    return "in use" if state.up else "fails" if state.used else "not used"
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
@@ -238,6 +259,13 @@ def as_json(findings: Findings) -> dict[str, Any]:
             for name, state in findings.sources.items()
         ],
         "advice": {name: list(lines) for name, lines in findings.advice.items() if lines},
+        "whose": {
+            "readers": [
+                {"source": name, "state": _reader_state(state), "reason": state.reason}
+                for name, state in findings.readers.items()
+            ],
+            "missing": list(findings.nameless),
+        },
         "gpus": [
             {
                 "index": gpu.index,
@@ -245,6 +273,17 @@ def as_json(findings: Findings) -> dict[str, Any]:
                 "mig": gpu.mig,
                 "model": gpu.model,
                 "card": findings.cards[gpu.uuid],
+                "workloads": [
+                    {
+                        "kind": share.workload.kind,
+                        "workload": share.workload.name,
+                        "namespace": share.workload.namespace,
+                        "owner": share.workload.owner,
+                        "runs": [tenant.run for tenant in share.tenants],
+                        "basis": share.basis,
+                    }
+                    for share in findings.workloads.get(gpu.key, ())
+                ],
                 "signals": dict(sorted(findings.signals[gpu.key].items())),
                 "refused": {
                     source: dict(sorted(reasons.items()))
@@ -268,6 +307,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
 def print_findings(findings: Findings, console: Console) -> None:
     """The examination for people."""
     _print_sources(findings, console)
+    _print_readers(findings, console)
     explained: list[Need] = []
     for gpu in findings.gpus:
         slice_ = (
@@ -280,6 +320,7 @@ def print_findings(findings: Findings, console: Console) -> None:
                 style="dim",
             )
         )
+        console.print(Text(f"  {_whose(findings.workloads.get(gpu.key))}", style="dim"))
         have = findings.signals[gpu.key]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("")
@@ -305,6 +346,26 @@ def print_findings(findings: Findings, console: Console) -> None:
     console.print(
         "Every verdict can be reached." if findings.complete else "Some verdicts cannot be reached here."
     )
+
+
+def _whose(shares: tuple[Share, ...] | None) -> str:
+    if shares is None:
+        return "whose it is could not be found out in this time"
+    held = [f"{plain(share.workload.title)} ({share.workload.kind}, {share.basis})" for share in shares]
+    return f"held by {', '.join(held)}" if held else "nobody holds it"
+
+
+def _print_readers(findings: Findings, console: Console) -> None:
+    console.print(Text("Whose GPUs are, from", style="bold"))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, state in findings.readers.items():
+        said = _reader_state(state)
+        table.add_row(name, Text(f"{said}: {plain(state.reason)}" if state.reason else said))
+    console.print(Padding(table, (0, 0, 1, 2)))
+    for sentence in findings.nameless:
+        console.print(Padding(Text(f"{sentence}."), (0, 0, 1, 2)))
 
 
 def _print_sources(findings: Findings, console: Console) -> None:

@@ -26,6 +26,7 @@ COLOURS: Mapping[str, str] = {
 BAR_CELLS = 40
 LEAST_CELLS = 5
 SHOWN_S = 0.05
+MOST_WORKLOADS = 8
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")
 
 
@@ -60,9 +61,14 @@ def _print_document(document: Mapping[str, Any], console: Console) -> None:
 def _print_gpu(gpu: Mapping[str, Any], console: Console) -> None:
     mig = f" MIG {gpu['mig']}" if gpu["mig"] else ""
     head = Text(f"GPU {gpu['index']}{mig}  {plain(gpu['model']) or 'unknown model'}", style="bold")
-    if gpu["workload"]:
+    workloads = [each for each in gpu["workloads"] if each["kind"] != "replay"]
+    if gpu["workload"] and not workloads:
         head.append(f"  {plain(gpu['workload'])}", style="not bold dim")
     console.print(head)
+    for each in workloads[:MOST_WORKLOADS]:
+        console.print(Padding(_workload(each, alone=len(workloads) == 1), (0, 0, 0, 2)))
+    if len(workloads) > MOST_WORKLOADS:
+        console.print(Text(f"  and {len(workloads) - MOST_WORKLOADS} more", style="dim"))
     verdict = Text("  ")
     verdict.append(f"{gpu['verdict']} / {gpu['cause']}", style=f"bold {COLOURS[gpu['verdict']]}")
     if gpu["confidence"]:
@@ -86,6 +92,28 @@ def _print_gpu(gpu: Mapping[str, Any], console: Console) -> None:
             table.add_column(overflow="fold")
             table.add_row(f"{number}.", Text(step.replace("`", "")))
             console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _workload(workload: Mapping[str, Any], *, alone: bool) -> Text:
+    name = (
+        f"{workload['namespace']}/{workload['workload']}" if workload["namespace"] else workload["workload"]
+    )
+    line = Text(plain(name))
+    runs = [run for run in workload["runs"] if run != workload["workload"]]
+    said = [workload["kind"]]
+    if runs:
+        said.append(runs[0] if len(runs) == 1 else f"{runs[0]} and {len(runs) - 1} more")
+    if workload["owner"] and workload["owner"] != workload["namespace"]:
+        said.append(f"of {workload['owner']}")
+    if workload["basis"] == "granted":
+        said.append("granted, no process")
+    if workload["profile_from"]:
+        said.append(f"{workload['profile']} by {workload['profile_from']}")
+    line.append(plain(f"  ({', '.join(said)})"), style="dim")
+    if not alone:
+        line.append(f"  {workload['share_ratio']:.0%} of the time: ", style="dim")
+        line.append(f"{workload['verdict']} / {workload['cause']}", style=COLOURS[workload["verdict"]])
+    return line
 
 
 def _evidence(evidence: list[Mapping[str, Any]]) -> Table:

@@ -19,6 +19,7 @@ from gpuwhy.sample.signals import (
     Signal,
 )
 from gpuwhy.source import GpuReading, HostReading, Part, Reading
+from gpuwhy.source.cgroup import belongs_to_one_job
 
 # "No value" as NVML and DCGM write it: all ones in 32 and 64 bits, DCGM's blank int32, int64 and
 # fp64 with the three classes above each (dcgm_structs.h). As integers, and as floats that they became.
@@ -53,6 +54,14 @@ _HOTTEST = (
     ("busiest", "busiest_thread_run_ns"),
     ("main", "main_run_ns"),
 )
+
+# Counters of a cgroup, in microseconds: raw name, fastest believable gain per second, signal.
+_OF_CGROUPS: dict[str, tuple[float, str]] = {
+    "throttled_usec": (MOST_CORES, "process_tree_throttled_ratio"),
+    "own_usage_usec": (MOST_CORES, "process_tree_cpu_cores"),
+    "psi_cpu_some_us": (1.0, "process_tree_cpu_pressure_ratio"),
+    "psi_io_some_us": (1.0, "process_tree_io_pressure_ratio"),
+}
 
 SLOW = 1.5  # times the reading's period: what has news less often speaks for a time of its own
 
@@ -146,8 +155,9 @@ class Normaliser:
         self._spoken_s: dict[tuple[str, str], float] = {}  # by row, until when
         self._counting: dict[Hashable, str] = {}  # by counter, the source that told it last
         self._host: Counters = {}
-        self._processes: dict[int, tuple[Any, Counters]] = {}
-        self._cgroups: dict[int, tuple[str, Counters]] = {}
+        self._processes: dict[int, _Process] = {}
+        self._processes_s: float | None = None  # when the list of processes was read last
+        self._cgroups: dict[int, _Cgroup] = {}
         self._end_s: float | None = None
         self._last_host: tuple[HostReading, HostSample] | None = None
 
@@ -155,7 +165,7 @@ class Normaliser:
         """One sample per GPU of which something was read; nothing for a reading that does not move time on."""
         if reading.restart:
             self._counters, self._host, self._processes, self._cgroups = {}, {}, {}, {}
-            self._last_host = None
+            self._last_host = self._processes_s = None
         before = self._end_s
         if (
             not (math.isfinite(reading.end_s) and math.isfinite(reading.span_s))
@@ -199,7 +209,14 @@ class Normaliser:
             limit = gpu.facts.power_limit_watts
             if not gpu.facts.mig and limit is not None:
                 values.setdefault("power_limit_watts", limit)
-            found[0] = replace(found[0], values=values, owners=gpu.owners, host=host, holder=gpu.holder)
+            found[0] = replace(
+                found[0],
+                values=values,
+                owners=gpu.owners,
+                host=host,
+                holder=gpu.holder,
+                process_use=self._process_use(gpu.process_use),
+            )
         for part in gpu.parts:
             if _is_slow(part, reading):
                 period = part.period_s or reading.period_s
@@ -272,6 +289,23 @@ class Normaliser:
             reasons=reasons,
             reason_seconds=reason_seconds,
         )
+
+    def _process_use(self, use: Mapping[int, Any] | None) -> Mapping[int, float] | None:
+        """What can be true of it; None where nothing of it can."""
+        found: dict[int, float] = {}
+        for pid, value in (use or {}).items():
+            if value is None:
+                continue
+            try:
+                share = checked(value)
+            except Rejected as rejected:
+                self.rejected["process_use", str(rejected)] += 1
+                continue
+            if 0 <= share <= 1:
+                found[pid] = share
+            else:
+                self.rejected["process_use", "out-of-range"] += 1
+        return None if use is None or (use and not found) else found
 
     def _counted_by(self, source: str, counter: Hashable) -> Hashable:
         """The name of one source's count. Where another source counted meanwhile, it begins anew."""
@@ -361,41 +395,52 @@ class Normaliser:
             return None
 
     def _process_samples(self, reading: HostReading, hertz: float) -> dict[int, ProcessSample]:
-        seen: dict[int, tuple[Any, Counters]] = {}
+        seen: dict[int, _Process] = {}
         samples: dict[int, ProcessSample] = {}
+        now, before, self._processes_s = reading.end_s, self._processes_s, reading.end_s
+        span_s = 0.0 if before is None else now - before
         cgroups = reading.cgroups or {}
-        for process in reading.processes or ():
-            pid = process.get("pid")
+        for record in reading.processes or ():
+            pid = record.get("pid")
             if not isinstance(pid, int) or isinstance(pid, bool) or not 0 < pid < 2**31:
                 continue
-            start = process.get("start_ticks")
             known = self._processes.get(pid)
-            # Another start time is another process under the same pid.
-            counters: Counters = known[1] if known is not None and known[0] == start else {}
-            seen[pid] = (start, counters)
-            rates = self._rates(process, counters, reading.end_s, hertz)
-            ppid = process.get("ppid")
-            path = process.get("cgroup") or cgroups.get(str(pid), {}).get("path")
+            held = None if known is None else known.held(record)
+            if known is not None and held is not None:
+                seen[pid], samples[pid] = known, held
+                continue
+            start = record.get("start_ticks")
+            if known is None or known.start != start:
+                # Another start time is another process under the same pid.
+                known = _Process(start)
+            seen[pid] = known
+            rates = self._rates(record, known.counters, now, hertz)
+            # What adds up counts in this reading, whenever it was used.
+            late = (now - known.read_s) / span_s if span_s > 0 and known.read_s is not None else 1.0
+            ppid = record.get("ppid")
+            path = record.get("cgroup") or cgroups.get(str(pid), {}).get("path")
             # One that was read and fell (that thread ended) leaves it unknown: the others may say far less.
-            told = next((name for name, raw in _HOTTEST if process.get(raw) is not None), "")
+            told = next((name for name, raw in _HOTTEST if record.get(raw) is not None), "")
             hottest = rates.get(told)
             samples[pid] = ProcessSample(
                 pid=pid,
                 ppid=ppid if isinstance(ppid, int) else 0,
-                command=_text(process.get("comm")),
+                command=_text(record.get("comm")),
                 # Where threads of its own read and wait, the main one's state does not show it.
-                state="D" if process.get("blocked_threads") else _text(process.get("state"))[:1],
+                state="D" if record.get("blocked_threads") else _text(record.get("state"))[:1],
                 cpu_cores=rates.get("cpu"),
                 system_cores=rates.get("system"),
                 # One thread cannot use more than one core; a handover between two busiest ones may say so.
                 hottest_thread_cores=None if hottest is None else min(hottest, 1.0),
                 runqueue_wait=rates.get("wait"),
-                read_bytes_per_second=rates.get("read"),
-                write_bytes_per_second=rates.get("write"),
-                age_s=_positive(process.get("age_s")),
-                cpus_allowed=_positive(process.get("cpus_allowed")),
+                read_bytes_per_second=_times(rates.get("read"), late),
+                write_bytes_per_second=_times(rates.get("write"), late),
+                age_s=_positive(record.get("age_s")),
+                cpus_allowed=_positive(record.get("cpus_allowed")),
                 cgroup=_text(path),
+                gained_cores=_times(rates.get("cpu"), late),
             )
+            known.note(record, samples[pid], now)
         self._processes = seen
         return samples
 
@@ -439,27 +484,113 @@ class Normaliser:
         self, cgroups: Mapping[str, Mapping[str, Any]], now: float
     ) -> dict[int, CgroupSample]:
         samples: dict[int, CgroupSample] = {}
-        seen: dict[int, tuple[str, Counters]] = {}
+        seen: dict[int, _Cgroup] = {}
         for name, cgroup in cgroups.items():
             if not (name.isascii() and name.isdigit() and len(name) < 11):
                 continue
             pid, path = int(name), _text(cgroup.get("path"))
             known = self._cgroups.get(pid)
-            counters: Counters = known[1] if known is not None and known[0] == path else {}
-            seen[pid] = (path, counters)
-            held: tuple[float, float] | None = None
-            if cgroup.get("throttled_usec") is not None:
-                try:
-                    held = gained(counters, "held", checked(cgroup["throttled_usec"]) * 1e-6, now, MOST_CORES)
-                except Rejected as rejected:
-                    self.rejected["process_tree_throttled_ratio", str(rejected)] += 1
+            if known is None or known.path != path:
+                known = _Cgroup(path)
+            seen[pid] = known
+            held = self._cgroup_rate(known.counters, "throttled_usec", cgroup, now)
+            look = cgroup.get("look")
+            if look is None or look != known.look:
+                known.look = look
+                known.own = self._own_values(known, cgroup, now) if belongs_to_one_job(path) else _NOTHING
+            cpu, cpu_pressure, io_pressure = known.own
             samples[pid] = CgroupSample(
                 path=path,
                 quota_cores=_quota(cgroup.get("cpu_max")),
-                throttled_ratio=None if held is None else held[0] / held[1],
+                throttled_ratio=held,
+                cpu_cores=cpu,
+                cpu_pressure_ratio=cpu_pressure,
+                io_pressure_ratio=io_pressure,
             )
         self._cgroups = seen
         return samples
+
+    def _own_values(self, known: _Cgroup, cgroup: Mapping[str, Any], now: float) -> _Own:
+        """What a job's group says of itself."""
+        cpu, cpu_pressure, io_pressure = (
+            self._cgroup_rate(known.counters, raw, cgroup, now)
+            for raw in _OF_CGROUPS
+            if raw != "throttled_usec"
+        )
+        # Nobody waits for more than all of the time; the kernel's clock and ours differ a little.
+        return cpu, _times(cpu_pressure, 1.0, most=1.0), _times(io_pressure, 1.0, most=1.0)
+
+    def _cgroup_rate(
+        self, counters: Counters, raw: str, cgroup: Mapping[str, Any], now: float
+    ) -> float | None:
+        value = cgroup.get(raw)
+        if value is None:
+            return None
+        most, signal = _OF_CGROUPS[raw]
+        try:
+            gain = gained(counters, raw, checked(value) * 1e-6, now, most)
+        except Rejected as rejected:
+            self.rejected[signal, str(rejected)] += 1
+            return None
+        return None if gain is None else gain[0] / gain[1]
+
+
+_Own = tuple[float | None, float | None, float | None]  # cores, pressure on CPU and on storage
+_NOTHING: _Own = (None, None, None)
+
+
+class _Process:
+    """What is known of one process from the readings before."""
+
+    __slots__ = ("_held", "_record", "_sample", "counters", "read_s", "start")
+
+    def __init__(self, start: Any) -> None:
+        self.start = start
+        self.counters: Counters = {}
+        self.read_s: float | None = None
+        self._record: Mapping[str, Any] = {}
+        self._sample: ProcessSample | None = None
+        self._held: ProcessSample | None = None
+
+    def note(self, record: Mapping[str, Any], sample: ProcessSample, now: float) -> None:
+        self._record, self._sample, self.read_s, self._held = record, sample, now, None
+
+    def held(self, record: Mapping[str, Any]) -> ProcessSample | None:
+        """Its sample where it was not looked at again, as ``record`` says: rates as before, and nothing new.
+
+        None where it was looked at.
+        """
+        look = record.get("look")
+        if look is None or self._sample is None:
+            return None
+        if record is not self._record and (
+            look != self._record.get("look") or self.start != record.get("start_ticks")
+        ):
+            return None
+        if self._held is None:
+            self._held = replace(
+                self._sample,
+                gained_cores=_times(self._sample.gained_cores, 0.0),
+                read_bytes_per_second=_times(self._sample.read_bytes_per_second, 0.0),
+                write_bytes_per_second=_times(self._sample.write_bytes_per_second, 0.0),
+            )
+        return self._held
+
+
+class _Cgroup:
+    """What is known of one process's cgroup from the readings before."""
+
+    __slots__ = ("counters", "look", "own", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.counters: Counters = {}
+        self.look: Any = None
+        self.own = _NOTHING
+
+
+def _times(value: float | None, factor: float, *, most: float = math.inf) -> float | None:
+    return None if value is None else min(most, value * factor)
 
 
 def _text(value: Any) -> str:

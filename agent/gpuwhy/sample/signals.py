@@ -222,6 +222,18 @@ PROCESS_TREE: tuple[Signal, ...] = (
         maximum=1.0,
         help="time with a process of the tree in uninterruptible sleep",
     ),
+    Signal(
+        "process_tree_cpu_pressure_ratio",
+        (),
+        maximum=1.0,
+        help="time with some task of the owners' own cgroup waiting for a CPU (PSI)",
+    ),
+    Signal(
+        "process_tree_io_pressure_ratio",
+        (),
+        maximum=1.0,
+        help="time with some task of the owners' own cgroup waiting for I/O (PSI)",
+    ),
     Signal("process_tree_age_seconds", (), help="age of the youngest owner"),
     Signal("process_tree_read_bytes_per_second", (), help="storage reads of the tree"),
     Signal("process_tree_write_bytes_per_second", (), help="storage writes of the tree"),

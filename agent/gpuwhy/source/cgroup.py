@@ -81,14 +81,29 @@ class Cgroup:
         self.one_job = belongs_to_one_job(self.path)
         self._members = _folder(root, job, pid) if job and self.one_job else None
         version1 = next((line for line in lines if "cpu" in line.controllers), None)
+        accounted = next((line for line in lines if "cpuacct" in line.controllers), None)
         version2 = next((line for line in lines if not line.controllers), None)
         self._version1 = version1 is not None
         line = version1 or version2
         self._levels = _levels(root, line, pid) if line else []
-        self._pressure = None
-        # Elsewhere than at the job's own group it would be the pressure on others, at the root on the host.
+        # What the group says of itself, by raw name: file, and what is found in it. Elsewhere than at the
+        # job's own group it would be of others, at the root of the whole host.
+        self._own: list[tuple[KeptFile, str]] = []
+        self._own_values: dict[str, Any] = {}
+        self._looks = 0
         if version2 and version2.path == self.path and (own := _folder(root, version2, pid)):
-            self._pressure = KeptFile(f"{own}/cpu.pressure", budget)
+            self._own.append((KeptFile(f"{own}/cpu.pressure", budget), "psi_cpu_some_us"))
+            if self.one_job:
+                self._own.append((KeptFile(f"{own}/io.pressure", budget), "psi_io_some_us"))
+                if version1 is None:
+                    self._own.append((KeptFile(f"{own}/cpu.stat", budget), "own_usage_usec"))
+        if (
+            self.one_job
+            and accounted
+            and accounted.path == self.path
+            and (own := _folder(root, accounted, pid))
+        ):
+            self._own.append((KeptFile(f"{own}/cpuacct.usage", budget), "own_usage_usec"))
         self._stat: KeptFile | None = None
         self._limit: tuple[str, str] | None = None
         self._limits_in = 0
@@ -99,9 +114,11 @@ class Cgroup:
         # Processes outside of the reader's pid namespace are printed as 0.
         return [pid for pid in map(whole, (data or b"").split()) if pid]
 
-    def values(self) -> dict[str, Any]:
+    def values(self, *, look: bool = True) -> dict[str, Any]:
         """Raw values as in recordings. ``cpu_max`` and the counters are those of the tightest level,
         where the kernel holds the threads; counters are left out where no level has a quota.
+        ``own_usage_usec`` and the pressures are the group's own. They are as before unless ``look``ed at,
+        which the number ``look`` counts, and the first two of them are told of one job's group only.
         """
         if self._limits_in == 0:
             self._find_limit()
@@ -112,15 +129,26 @@ class Cgroup:
             values["cpu_max"] = list(self._limit)
         if self._stat:
             values.update(_counters(self._stat.read() or b""))
-        pressure = psi_totals(self._pressure.read() or b"") if self._pressure else {}
-        if "some" in pressure:
-            values["psi_cpu_some_us"] = pressure["some"]
+        if self._own:
+            if look or not self._looks:
+                self._look_at_own()
+            values.update(self._own_values)
         return values
 
     def close(self) -> None:
-        for file in (self._stat, self._pressure):
+        for file in (self._stat, *(file for file, _ in self._own)):
             if file:
                 file.close()
+
+    def _look_at_own(self) -> None:
+        self._looks += 1
+        found: dict[str, Any] = {}
+        for file, name in self._own:
+            data = file.read() or b""
+            value = _usage(data) if name == "own_usage_usec" else psi_totals(data).get("some")
+            if value is not None:
+                found[name] = value
+        self._own_values = {**found, "look": self._looks} if found else {}
 
     def _find_limit(self) -> None:
         tightest: tuple[float, Path, tuple[str, str]] | None = None
@@ -188,6 +216,17 @@ def _counters(data: bytes) -> dict[str, int]:
         elif name == b"throttled_time":  # version 1, nanoseconds
             found["throttled_usec"] = value // 1000
     return found
+
+
+def _usage(data: bytes) -> int | None:
+    """Microseconds of CPU time: of ``cpu.stat``, or of version 1's ``cpuacct.usage``, nanoseconds."""
+    for line in data.splitlines():
+        name, blank, text = line.partition(b" ")
+        if name == b"usage_usec":
+            return whole(text.strip())
+        if not blank and (value := whole(name)) is not None:
+            return value // 1000
+    return None
 
 
 def _limit_v2(folder: Path) -> tuple[str, str] | None:

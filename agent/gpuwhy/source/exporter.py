@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import http.client
-import io
 import logging
 import math
 import re
@@ -27,6 +26,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gpuwhy.source.dcgm_fields import FIELDS, Field
+from gpuwhy.source.deadline import Timed, left
 from gpuwhy.source.mig_slices import slices_of
 from gpuwhy.source.reading import Capability, GpuFacts, GpuReading, NoGpuError, Part, Reading, SourceError
 
@@ -108,32 +108,6 @@ _NO_UTIL = {203, 204}  # the driver gives no such thing in MIG mode
 # --- the text, over HTTP
 
 
-class _Timed(io.RawIOBase):
-    """A socket's bytes until a deadline, however slowly they drip."""
-
-    def __init__(self, sock: socket.socket, ends_s: float) -> None:
-        self._sock = sock
-        self._ends_s = ends_s
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What http.client asks of a socket."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(_left(self._ends_s))
-        return self._sock.recv_into(buffer)
-
-
-def _left(ends_s: float) -> float:
-    left = ends_s - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
 @functools.cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
@@ -145,10 +119,10 @@ def _connected(address: SplitResult, ends_s: float) -> socket.socket:
     failure: OSError = ConnectionRefusedError()
     for *_, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            sock = socket.create_connection((str(where[0]), port), _left(ends_s))
+            sock = socket.create_connection((str(where[0]), port), left(ends_s))
             if address.scheme != "https":
                 return sock
-            sock.settimeout(_left(ends_s))
+            sock.settimeout(left(ends_s))
             return _tls().wrap_socket(sock, server_hostname=host)
         except OSError as error:
             failure = error
@@ -166,9 +140,9 @@ def _answer(url: str, timeout_s: float) -> bytes:
         "Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
     ).encode("ascii")
     with closing(_connected(address, ends_s)) as sock:
-        sock.settimeout(_left(ends_s))
+        sock.settimeout(left(ends_s))
         sock.sendall(request)
-        with http.client.HTTPResponse(cast("Any", _Timed(sock, ends_s)), method="GET") as response:
+        with http.client.HTTPResponse(cast("Any", Timed(sock, ends_s)), method="GET") as response:
             response.begin()
             if 300 <= response.status < 400:
                 elsewhere = _shown(response.headers.get("Location", "nowhere"))
@@ -325,7 +299,7 @@ class _Series:
 
     @property
     def holder(self) -> str:
-        return ",".join(sorted(self.pods) or sorted(f"job/{job}" for job in self.jobs))
+        return ",".join(sorted(self.pods) or sorted(f"job:{job}" for job in self.jobs))
 
 
 class Parser:

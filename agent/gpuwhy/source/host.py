@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from gpuwhy.source.cgroup import Cgroup, Cgroups, psi_totals
-from gpuwhy.source.kept import Budget, KeptFile, whole
+from gpuwhy.source.kept import Budget, KeptFile, Turn, whole
 from gpuwhy.source.process import Process, network_namespace
 from gpuwhy.source.reading import HostReading
 from gpuwhy.source.trees import Trees
 
 MOST_KEPT_FILES = 1024
-READS_PER_GAUGE = 16  # load and free memory are for the record only
+GROUPS_EACH_LOOK = 4  # cgroups that are asked each time for their own CPU time and pressure
+READS_PER_GAUGE = 16  # load and free memory are for the record only, and uptime goes with the clock
 
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_WORK_MODES = ("user", "nice", "system")
 _FILES = ("stat", "loadavg", "meminfo", "uptime", "pressure/cpu", "pressure/io", "pressure/memory")
 
 
@@ -60,7 +62,9 @@ class HostSource:
         self._network = _Network(self._proc, self._budget)
         self._cgroups = Cgroups(cgroup, self._budget)
         self._trees = Trees(self._proc, self._cgroups, self._budget)
+        self._groups_turn: Turn[Cgroup] = Turn()
         self._gauges_in = 0
+        self._up_since_s: float | None = None  # on the clock
         self._end_s = clock()
         self._last: HostReading | None = None
 
@@ -74,9 +78,10 @@ class HostSource:
         if self._last is not None and now <= self._end_s:
             return self._last
         wanted = list(dict.fromkeys(pid for pid in owners if pid > 0))
-        values, forks = self._host()
+        values, forks = self._host(now)
         self._trees.follow(wanted, forks)
-        records = self._trees.look(now, _decimal(self._read("uptime")), self._ticks_per_s)
+        uptime_s = None if self._up_since_s is None else now - self._up_since_s
+        records = self._trees.look(now, uptime_s, self._ticks_per_s, self._busy_s(values))
         present = [self._trees.processes[pid] for pid in wanted if pid in self._trees.processes]
         self._last = HostReading(
             end_s=now,
@@ -98,18 +103,20 @@ class HostSource:
         self._cgroups.keep(())
 
     def _read_cgroups(self, owners: Iterable[Process]) -> dict[str, dict[str, Any]]:
-        read: dict[Cgroup, dict[str, Any]] = {}
-        cgroups: dict[str, dict[str, Any]] = {}
-        for owner in owners:
-            if owner.cgroup:
-                group = self._cgroups.of(owner.cgroup, owner.pid)
-                cgroups[str(owner.pid)] = read[group] = read.get(group) or group.values()
-        return cgroups
+        groups = {owner.pid: self._cgroups.of(owner.cgroup, owner.pid) for owner in owners if owner.cgroup}
+        distinct = dict.fromkeys(groups.values())
+        looked_at = self._groups_turn.choose(distinct, GROUPS_EACH_LOOK)
+        read = {group: group.values(look=group in looked_at) for group in distinct}
+        return {str(pid): read[group] for pid, group in groups.items()}
 
     def _read(self, name: str) -> bytes:
         return self._files[name].read() or b""
 
-    def _host(self) -> tuple[dict[str, Any], int | None]:
+    def _busy_s(self, values: dict[str, Any]) -> float | None:
+        ticks = values.get("cpu_ticks")
+        return None if ticks is None else sum(ticks.get(mode, 0) for mode in _WORK_MODES) / self._ticks_per_s
+
+    def _host(self, now_s: float) -> tuple[dict[str, Any], int | None]:
         """Values of the whole host, and how many processes and threads were ever started on it."""
         stat = self._read("stat")
         values: dict[str, Any] = {
@@ -122,6 +129,8 @@ class HostSource:
         }
         if self._gauges_in == 0:
             self._gauges_in = READS_PER_GAUGE
+            uptime_s = _decimal(self._read("uptime"))
+            self._up_since_s = None if uptime_s is None else now_s - uptime_s
             values["loadavg1"] = _decimal(self._read("loadavg"))
             values["mem_available_kb"] = _line(self._read("meminfo"), b"MemAvailable:")
         self._gauges_in -= 1

@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Collection, Iterator
 from itertools import islice
+from typing import Generic, TypeVar
 
 # A refusal that will most likely be repeated: no such file or feature, or no right to read it. Running
 # out of descriptors or memory is none.
@@ -21,6 +22,7 @@ _SIZE = 4096
 # here is longer than 1 KiB, so a piece below this length is the last one.
 _MORE_FROM = 3072
 
+MOST_DIGITS = 20  # of a 64-bit number
 RETRY_AFTER = 60  # reads of a file that are skipped after a lasting refusal
 
 
@@ -110,18 +112,21 @@ def entries(folder: str) -> set[str] | None:
 
 def whole(text: bytes) -> int | None:
     """A counter as the kernel prints it: digits of a 64-bit number; None for anything else."""
-    return int(text) if text.isdigit() and len(text) <= 20 else None
+    return int(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
-class Turn:
+Member = TypeVar("Member")
+
+
+class Turn(Generic[Member]):
     """Chooses from a crowd that changes, so that everybody's turn comes."""
 
     __slots__ = ("_order",)
 
     def __init__(self) -> None:
-        self._order: Iterator[int] = iter(())
+        self._order: Iterator[Member] = iter(())
 
-    def choose(self, crowd: Collection[int], most: int) -> list[int]:
+    def choose(self, crowd: Collection[Member], most: int) -> list[Member]:
         """All of the crowd where that is no more than ``most``, else at most so many, whoever is next."""
         if len(crowd) <= most:
             return list(crowd)

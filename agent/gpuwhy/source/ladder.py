@@ -250,6 +250,7 @@ class _Gpu:
     lacks_s: float | None = None  # since when no source but a stand-in gives what is needed
     heard_s: float = 0.0  # when a source last said that it is there and answers
     shown_s: float = 0.0  # when a source last said anything of it
+    device_uuids: tuple[str, ...] = ()
 
 
 class Ladder:
@@ -496,6 +497,8 @@ class Ladder:
                     parts.append(replace(part, values=taken, span_s=span))
         if any(view.up for _, _, view in views):
             gpu.heard_s = now
+        devices = (view.device_uuids for _, _, view in views if view.device_uuids)
+        gpu.device_uuids = next(devices, gpu.device_uuids)
         lost = bool(views) and not any(view.up for _, _, view in views)
         silent = now - gpu.heard_s > LOST_PERIODS * self.period_s
         return GpuReading(
@@ -504,6 +507,10 @@ class Ladder:
             owners=next((view.owners for _, _, view in views if view.owners is not None), None),
             up=not (lost or silent),
             holder=next((view.holder for _, _, view in views if view.holder), ""),
+            process_use=next(
+                (view.process_use for _, _, view in views if view.process_use is not None), None
+            ),
+            device_uuids=gpu.device_uuids,
         )
 
     def _taken(self, now: float, gpu: _Gpu, rank: int, part: Part, period_s: float) -> dict[str, object]:

@@ -70,8 +70,8 @@ class NvmlSource:
     come as it is reconfigured. Root sees instances without a compute instance too.
 
     ``spared`` names by ``GpuFacts.key`` the raw values that another source serves; it may be replaced by
-    any thread. What one call gives is not asked when all of it is spared. Process lists and Xid events
-    always are. With ``lists_only`` nothing else is read at all.
+    any thread. What one call gives is not asked when all of it is spared. Processes and Xid events always
+    are. With ``lists_only`` nothing else is read at all.
     """
 
     name = "nvml"
@@ -94,7 +94,7 @@ class NvmlSource:
         for facts in sorted(expected, key=order):
             self._rows[facts.uuid] = (*self._rows.get(facts.uuid, ()), facts)
         self._troubles = Troubles()
-        self._terms = Terms(self._troubles, clock, STALE_PERIODS * period_s, lists_only)
+        self._terms = Terms(self._troubles, clock, wall, STALE_PERIODS * period_s, lists_only)
         self._session: _Session | None = None
         self._down: dict[str, str] = {}
         self._unread_told: set[tuple[int, str]] = set()

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 MIN_WINDOW_S = 0.1  # a shorter GPM window has no DRAM figure on H200 (NaN at 10 ms)
 MAX_PIDS = 65536  # a process list said to be longer is a lie
+AHEAD_S = 1.0  # of our wall clock: a later timestamp is of no use
 MAX_XIDS = 64  # per reading: a GPU that falls off the bus may repeat itself
 
 Problems = Sequence[tuple[tuple[str, ...], int]]
@@ -427,6 +428,78 @@ class ProcessList:
     def _fill(self, call: Callable[..., int]) -> int:
         self._count.value = self._size
         return call(self._handle, ctypes.byref(self._count), self._buffer)
+
+
+class ProcessUse:
+    """The driver's estimate of how much of the time each process kept a GPU's SMs busy.
+
+    As measured on an H200: the driver notes about five times a second whose work runs, and gives for
+    each pid one mean over the notes since a time that we name, in percent of all that time, with the
+    pid's newest note's wall-clock time. That is right in the mean and coarse at once: one of two that
+    work alike had 0.14 to 0.81 of three seconds.
+    """
+
+    what = "nvmlDeviceGetProcessUtilization"
+
+    def __init__(self, handle: Any, *, every: int, wall: Callable[[], float], longest_s: float) -> None:
+        self.every = every
+        self.asked: frozenset[int] = frozenset()
+        self.shares: Mapping[int, float] | None = None
+        self.answered = False
+        self.dropped = False
+        self._call = _function(self.what)
+        self._handle = handle
+        self._wall = wall
+        self._longest_us = int(longest_s * 1e6)
+        self._newest_us = 0
+        self._count = ctypes.c_uint()
+        self._since = ctypes.c_ulonglong()
+        self._grow(128)  # the driver wants room for 72 where one process runs
+
+    def _grow(self, size: int) -> None:
+        self._size = size
+        self._buffer = (pynvml.c_nvmlProcessUtilizationSample_t * size)()
+
+    def ask(self, pids: frozenset[int]) -> int:
+        """Sets ``shares`` of these processes since the last call; an error code, 0 = read.
+
+        Who is not in the driver's answer did nothing; None where that shows none of ``pids``.
+        """
+        self.asked, self.shares = pids, None
+        if self._call is None:
+            return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        now_us = int(self._wall() * 1e6)
+        latest_us = now_us + int(AHEAD_S * 1e6)
+        earliest_us = max(0, now_us - self._longest_us)
+        if not earliest_us < self._newest_us <= latest_us:
+            self._newest_us = earliest_us  # a pause, or the wall clock was set
+        since_us = self._since.value = self._newest_us
+        code = self._fill(self._call)
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and self._count.value < MAX_PIDS:
+            self._grow(2 * self._count.value + 8)  # more may start meanwhile
+            code = self._fill(self._call)
+        if code == pynvml.NVML_SUCCESS:
+            self.answered = True
+            self._read(pids, since_us, latest_us)
+        return code
+
+    def _read(self, pids: frozenset[int], since_us: int, latest_us: int) -> None:
+        found: dict[int, list[int]] = {}
+        for place in range(min(self._count.value, self._size)):
+            sample = self._buffer[place]
+            # Drivers are known to answer with what they cannot have seen.
+            if since_us < sample.timeStamp <= latest_us and sample.smUtil <= 100:
+                self._newest_us = max(self._newest_us, sample.timeStamp)
+                if sample.pid in pids:
+                    found.setdefault(sample.pid, []).append(sample.smUtil)
+        if found:
+            self.shares = {
+                pid: sum(shares) / (100 * len(shares)) if (shares := found.get(pid)) else 0.0 for pid in pids
+            }
+
+    def _fill(self, call: Callable[..., int]) -> int:
+        self._count.value = self._size
+        return call(self._handle, self._buffer, ctypes.byref(self._count), self._since)
 
 
 class XidEvents:

@@ -25,6 +25,7 @@ from gpuwhy.source.nvml_calls import (
     GpmCall,
     GpuLostError,
     ProcessList,
+    ProcessUse,
     Query,
     Troubles,
     address,
@@ -96,6 +97,10 @@ _COMPUTE = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunn
 _MPS_CLIENTS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")
 COMPUTE_EVERY, MPS_EVERY = 3, 10
 
+# 2,000 us (1,400 on an idle GPU): only of a GPU that several processes share; at once when others do.
+USE_EVERY = 3
+SEVERAL = 2
+
 # One call gives all for 1,450 us (1,100-3,500 under load), five metrics or twelve alike, at each tick and
 # for each MIG instance. Percent, and MiB/s for links, over the time between two samples.
 ACTIVITY: tuple[tuple[str, int], ...] = (
@@ -147,11 +152,12 @@ def _names(query: Query | FieldQuery) -> tuple[str, ...]:
 class Terms:
     """What is the same for all GPUs of a source.
 
-    No GPM window is longer than ``longest_s``; with ``lists_only`` nothing but process lists is read.
+    No window is longer than ``longest_s``; with ``lists_only`` nothing but processes is read.
     """
 
     troubles: Troubles
     clock: Callable[[], float]
+    wall: Callable[[], float]
     longest_s: float
     lists_only: bool = False
 
@@ -177,7 +183,9 @@ class _Row:
     ) -> None:
         self.facts = facts
         self.identity = _identity(instance, split=facts.split)
+        self._device_uuids = () if instance is None else tuple(filter(None, instance.compute))
         self.doubtful = False
+        self._terms = terms
         self._troubles = terms.troubles
         self._position = position
         self._served: set[str] = set()
@@ -211,9 +219,14 @@ class _Row:
         listed = () if self.facts.split else devices
         self._compute = [ProcessList(_COMPUTE, one, every=COMPUTE_EVERY, pid_max=pid_max) for one in listed]
         self._mps = [ProcessList(_MPS_CLIENTS, one, every=MPS_EVERY, pid_max=pid_max) for one in listed]
+        self._use: ProcessUse | None = None
+        if self.identity == "whole":  # the driver has none under MIG
+            wall, longest_s = self._terms.wall, self._terms.longest_s
+            self._use = ProcessUse(devices[0], every=USE_EVERY, wall=wall, longest_s=longest_s)
         # Rows of one cadence fall on different ticks, and a row on another tick for each GPU: all
         # ticks cost about the same.
-        rows = [row for row in (*self._calls, *self._compute, *self._mps) if row.every > 1]
+        use = () if self._use is None else (self._use,)
+        rows = [row for row in (*self._calls, *self._compute, *self._mps, *use) if row.every > 1]
         self._phases = {id(row): 3 * place + self._position for place, row in enumerate(rows)}
 
     def _open_gpm(
@@ -265,6 +278,7 @@ class _Row:
             raise GpuLostError("nothing that it was asked was answered")
         self._read_lists(tick, everything=everything)
         owners = self._owners()
+        use = self._read_use(tick, owners, everything=everything)
         self._served.update(active, values, () if owners is None else ("owners",))
         plain = {**values, XID_EVENTS: tuple(xids)} if xids else dict(values)
         parts = [Part(source, found) for source, found in ((GPM, active), (PLAIN, plain)) if found]
@@ -272,7 +286,9 @@ class _Row:
             if row.counter:
                 for name in row.names:
                     values.pop(name, None)
-        return GpuReading(self.facts, tuple(parts), owners=owners)
+        return GpuReading(
+            self.facts, tuple(parts), owners=owners, process_use=use, device_uuids=self._device_uuids
+        )
 
     def _due(self, tick: int, *, everything: bool, spared: frozenset[str]) -> list[Call | FieldCall]:
         """What is to be asked now. What rests is forgotten, and due as soon as it is wanted again."""
@@ -287,7 +303,7 @@ class _Row:
                 due.append(row)
         return due
 
-    def _is_due(self, row: Call | FieldCall | ProcessList, tick: int) -> bool:
+    def _is_due(self, row: Call | FieldCall | ProcessList | ProcessUse, tick: int) -> bool:
         return row.every == 1 or (tick + self._phases[id(row)]) % row.every == 0
 
     def _ask(self, row: Call | FieldCall | GpmCall, values: dict[str, Any]) -> bool:
@@ -359,6 +375,23 @@ class _Row:
         for row in self._mps:
             pids += row.pids or ()
         return tuple(dict.fromkeys(pids))
+
+    def _read_use(
+        self, tick: int, owners: tuple[int, ...] | None, *, everything: bool
+    ) -> Mapping[int, float] | None:
+        """Who kept the GPU busy how much of the time, where several may have."""
+        row, pids = self._use, frozenset(owners or ())
+        if row is None or row.dropped:
+            return None
+        if len(pids) < SEVERAL:
+            row.asked = frozenset()
+            return None
+        if everything or pids != row.asked or self._is_due(row, tick):
+            first = not row.answered
+            code = row.ask(pids)
+            if code != pynvml.NVML_SUCCESS:
+                row.dropped = self._is_final(row.what, ("use of the GPU by process",), code, first=first)
+        return row.shares
 
     def capability(self, name: str, source: str, spared: frozenset[str]) -> Capability:
         if name not in self._names:

@@ -84,8 +84,10 @@ class GpuReading:
 
     ``parts`` are ordered best source first: a signal is taken from the first part that has it.
     ``owners`` are the pids with a compute context, None when the list was not read.
-    ``up`` is False for a GPU that was there and no longer answers. ``holder`` is the pod that holds
-    the GPU, as "namespace/pod", where a source says so.
+    ``up`` is False for a GPU that was there and no longer answers. ``holder`` is who holds the
+    GPU, where a source says so: pods as "namespace/pod", or else jobs as "job:id", with commas between. ``process_use`` is the share of time that each
+    pid kept SMs busy (0-1), as the driver estimates it where several share the GPU; None = not read.
+    ``device_uuids`` are those of a MIG instance's own devices, by which it is granted.
     """
 
     facts: GpuFacts
@@ -93,6 +95,8 @@ class GpuReading:
     owners: tuple[int, ...] | None = None
     up: bool = True
     holder: str = ""
+    process_use: Mapping[int, float] | None = None
+    device_uuids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class Reading:
     time since the previous reading, ``span_s``. ``period_s`` is what the source aims at.
     ``restart`` marks a reading whose counters may not be compared with the ones before. ``host`` is
     the newest look at the host, None = not read. Readings of one ``origin`` are of one host.
+    ``workload`` is what a recording calls all that runs in it, "" where there is none.
     """
 
     end_s: float
@@ -127,3 +132,4 @@ class Reading:
     host: HostReading | None = None
     restart: bool = False
     origin: int = 0
+    workload: str = ""

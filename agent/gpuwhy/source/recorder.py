@@ -114,6 +114,10 @@ def _gpu_row(gpu: GpuReading) -> dict[str, Any]:
     line.setdefault("gpm", None)
     if gpu.holder:
         line["holder"] = gpu.holder
+    if gpu.process_use is not None:
+        line["use"] = dict(gpu.process_use)
+    if gpu.device_uuids:
+        line["devices"] = list(gpu.device_uuids)
     line["procs"] = None if gpu.owners is None else [{"pid": pid} for pid in gpu.owners]
     return line
 

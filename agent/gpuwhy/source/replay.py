@@ -31,6 +31,7 @@ SUFFIXES = (".jsonl.gz", ".jsonl")
 # read into memory to find that out.
 LONGEST_LINE = 2**24
 LONGEST_TEXT = 256  # of what becomes a label
+MOST_DEVICES = 64  # of one MIG instance; a card has 7 compute slices
 PERIODS_S = (0.001, 86_400.0)
 LATEST_S = 5e9  # year 2128: a later time is a broken clock
 LONGEST_GAP_S = 366 * 86_400.0  # likewise
@@ -164,6 +165,7 @@ class Recording:
             gpus=tuple(_gpu_reading(facts, gpus.get((facts.index, facts.mig))) for facts in self.gpus),
             host=self._host(row, end, span, mono),
             restart=restart,
+            workload=self.workload,
         )
 
     def _host(
@@ -201,6 +203,14 @@ def _passed(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before
 
 
+def _by_pid(value: Any) -> dict[int, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    return {
+        int(pid): item for pid, item in value.items() if pid.isascii() and pid.isdecimal() and len(pid) < 10
+    }
+
+
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -230,6 +240,10 @@ def _gpu_reading(facts: GpuFacts, gpu: Mapping[str, Any] | None) -> GpuReading:
         if isinstance(owners, list)
         else None,
         holder=_text(gpu.get("holder")),
+        process_use=_by_pid(gpu.get("use")),
+        device_uuids=tuple(
+            uuid for item in _list(gpu.get("devices"))[:MOST_DEVICES] if (uuid := _text(item))
+        ),
     )
 
 

@@ -15,13 +15,22 @@ from gpuwhy.source.process import Process, parse_stat
 log = logging.getLogger("gpuwhy")
 
 MOST_PROCESSES = 1024
-# Of the processes that used no CPU time when last looked at, owners aside, so many are looked at each
-# time. The gain of one that wakes up comes late by at most a round, and then is whole.
-SLEEPERS_EACH_LOOK = 32
-# Of the others, so many are asked each time how much they read and wrote.
-READERS_EACH_LOOK = 32
-# Of all but the owners, so many are asked each time for children.
-PARENTS_EACH_LOOK = 8
+# Of the workers that used so much of a core when last looked at, or are blocked, and of the others that
+# used any CPU time, so many are looked at each time, or where there are more, a third of them.
+HOT_FROM = 0.1
+HOT_EACH_LOOK = 16
+AWAKE_EACH_LOOK = 8
+ROUND = 3
+# Of those that used none, so many are looked at each time, and more of them at once while the host uses so
+# many cores that the trees do not account for. The gain of one that wakes up comes late, and then is whole.
+SLEEPERS_EACH_LOOK = 8
+SEARCH_SLEEPERS = 32
+SEARCH_FROM = 0.3
+# Of those that are looked at, so many are asked each time how much they read and wrote.
+READERS_EACH_LOOK = 12
+# So many owners, and workers that use CPU time, are asked each time for children.
+OWNERS_EACH_LOOK = 4
+PARENTS_EACH_LOOK = 4
 # Listing a pid costs 5 microseconds: with so many pids for each look between two listings that is a
 # quarter of a millisecond a look, or 2.5 while owners come and go.
 PIDS_PER_LOOK = 50
@@ -43,11 +52,22 @@ class Trees:
         self._cgroups = cgroups
         self._budget = budget
         self._owners: set[int] = set()
-        self._sleepers = Turn()
-        self._readers = Turn()
-        self._parents_turn = Turn()
-        self._parents: dict[str, int] = {}
-        self._strange: set[str] = set()
+        # By how they are looked at; owners are in none of these.
+        self._fresh: set[int] = set()
+        self._hot: set[int] = set()
+        self._awake: set[int] = set()
+        self._asleep: set[int] = set()
+        self._hot_turn: Turn[int] = Turn()
+        self._awake_turn: Turn[int] = Turn()
+        self._asleep_turn: Turn[int] = Turn()
+        self._owners_turn: Turn[int] = Turn()
+        self._parents_turn: Turn[int] = Turn()
+        self._records: dict[int, dict[str, Any]] = {}
+        self._search = _Search()
+        # Of all that /proc lists, trees or not.
+        self._names: set[str] = set()
+        self._parents: dict[int, int] = {}
+        self._children: dict[int, set[int]] = {}
         self._learnt_at: int | None = None
         self._pid_max = whole((read_once(f"{proc}/sys/kernel/pid_max") or b"").strip()) or 32768
         self._listed_forks: int | None = None
@@ -66,7 +86,8 @@ class Trees:
             self._list_at, self._listed_forks = self._list_early_at, None
         for pid in pids:
             self._add(pid)
-        self._owners = pids
+        if pids != self._owners:
+            self._change_owners(pids)
         self._looks += 1
         if not pids:
             self.close()
@@ -79,37 +100,90 @@ class Trees:
             if self._looks >= self._members_at:
                 self._add_all(self._cgroup_members())
 
-    def look(self, now_s: float, uptime_s: float | None, ticks_per_s: float) -> list[dict[str, Any]]:
-        """Raw values of each process as in recordings."""
-        workers = self.processes.keys() - self._owners
-        awake = {pid for pid in workers if self.processes[pid].awake}
-        asleep = workers - awake
-        skipped = asleep.difference(self._sleepers.choose(asleep, SLEEPERS_EACH_LOOK))
-        unasked = awake.difference(self._readers.choose(awake, READERS_EACH_LOOK))
-        records: list[dict[str, Any]] = []
-        for pid, process in list(self.processes.items()):
-            news = pid not in skipped and process.look(io=pid not in unasked)
-            if news and process.record and process.cgroup:
-                process.record["cgroup"] = self._cgroups.of(process.cgroup, pid).path
+    def look(
+        self, now_s: float, uptime_s: float | None, ticks_per_s: float, busy_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Raw values of each process as in recordings. Who was not looked at has the same record as before.
+
+        ``busy_s`` is how long the host's CPUs have worked since it came up.
+        """
+        chosen = self._choose(now_s, busy_s)
+        awake = len(chosen) - len(self._asleep.intersection(chosen))
+        io_every = -(-awake // READERS_EACH_LOOK) or 1
+        for pid in chosen:
+            process = self.processes[pid]
+            news = process.look(now_s, ticks_per_s, io_every=io_every)
             if process.gone:
-                self.processes.pop(pid).close()
-            elif process.record and pid in self._owners:
-                record = process.record | process.owner_values(now_s, ticks_per_s)
+                self._remove(pid)
+                continue
+            record = process.record
+            if news and record:
+                if process.cgroup:
+                    record["cgroup"] = self._cgroups.of(process.cgroup, pid).path
+                self._records[pid] = record
+            if pid not in self._owners:
+                self._sort(pid, process)
+            elif record:
+                record = record | process.owner_values(now_s, ticks_per_s, owners=len(self._owners))
                 if uptime_s is not None:
                     record["age_s"] = max(0.0, uptime_s - record["start_ticks"] / ticks_per_s)
-                records.append(record)
-            elif process.record:
-                records.append(process.record)
-        return records
+                self._records[pid] = record
+        return list(self._records.values())
+
+    def _choose(self, now_s: float, busy_s: float | None) -> list[int]:
+        """Who is looked at this time."""
+        self._fresh -= self._owners
+        asleep = SLEEPERS_EACH_LOOK
+        if len(self._asleep) > asleep and self._search.wanted(now_s, busy_s, self._used_cores()):
+            asleep = SEARCH_SLEEPERS
+            self._search.looked_at(asleep, of=len(self._asleep))
+        return [
+            *(pid for pid in self._owners if pid in self.processes),
+            *self._fresh,
+            *self._hot_turn.choose(self._hot, max(HOT_EACH_LOOK, -(-len(self._hot) // ROUND))),
+            *self._awake_turn.choose(self._awake, max(AWAKE_EACH_LOOK, -(-len(self._awake) // ROUND))),
+            *self._asleep_turn.choose(self._asleep, asleep),
+        ]
+
+    def _used_cores(self) -> float:
+        """What the trees use, as last looked at."""
+        pids = (pid for group in (self._owners, self._hot, self._awake) for pid in group)
+        return sum(self.processes[pid].cores or 0.0 for pid in pids if pid in self.processes)
+
+    def _sort(self, pid: int, process: Process) -> None:
+        """Puts a worker where it is looked at as it deserves."""
+        if process.cores is None:
+            mine = self._fresh
+        elif process.cores >= HOT_FROM or process.blocked:
+            mine = self._hot
+        else:
+            mine = self._awake if process.awake else self._asleep
+        if pid not in mine:
+            for group in (self._fresh, self._hot, self._awake, self._asleep):
+                group.discard(pid)
+            mine.add(pid)
+
+    def _remove(self, pid: int) -> None:
+        self.processes.pop(pid).close()
+        self._records.pop(pid, None)
+        for group in (self._fresh, self._hot, self._awake, self._asleep):
+            group.discard(pid)
 
     def close(self) -> None:
-        for process in self.processes.values():
-            process.close()
-        self.processes = {}
+        for pid in list(self.processes):
+            self._remove(pid)
 
     def _add(self, pid: int) -> None:
         if pid not in self.processes:
             self.processes[pid] = Process(f"{self._proc}/{pid}", pid, self._budget)
+            self._fresh.add(pid)
+
+    def _change_owners(self, pids: set[int]) -> None:
+        for group in (self._hot, self._awake, self._asleep):
+            group.difference_update(pids)
+        # What is read of owners only is not read of those that are none any more.
+        self._fresh.update(pid for pid in self._owners - pids if pid in self.processes)
+        self._owners = pids
 
     def _add_all(self, pids: Iterable[int]) -> None:
         """Adds whom there is room for. The agent is nobody's worker, even in a job's own container."""
@@ -118,9 +192,10 @@ class Trees:
                 self._add(pid)
 
     def _add_children(self) -> None:
-        for pid in self._owners:
+        for pid in self._owners_turn.choose(self._owners, OWNERS_EACH_LOOK):
             self._add_all(self.processes[pid].children(keep=True))
-        for pid in self._parents_turn.choose(self.processes.keys() - self._owners, PARENTS_EACH_LOOK):
+        # Who forks uses CPU time.
+        for pid in self._parents_turn.choose(self._hot | self._awake, PARENTS_EACH_LOOK):
             self._add_all(self.processes[pid].children(keep=False))
 
     def _cgroup_members(self) -> set[int]:
@@ -151,7 +226,7 @@ class Trees:
         self._full = len(found) > MOST_PROCESSES
         kept = set(found[:MOST_PROCESSES])
         for pid in self.processes.keys() - kept - self._owners:
-            self.processes.pop(pid).close()
+            self._remove(pid)
         self._add_all(kept)
         self._cgroups.keep(process.cgroup for process in self.processes.values())
 
@@ -159,29 +234,74 @@ class Trees:
         """Reads the parents of pids that were not there before."""
         # A pid comes again only after the kernel has gone through all of them.
         if forks is None or self._learnt_at is None or forks - self._learnt_at > self._pid_max // 2:
-            self._learnt_at, self._parents, self._strange = forks, {}, set()
-        self._strange &= names
-        self._parents = {name: ppid for name, ppid in self._parents.items() if name in names}
-        for name in names.difference(self._strange, self._parents):
+            self._learnt_at, self._names, self._parents, self._children = forks, set(), {}, {}
+        for name in self._names - names:
+            if name.isdecimal():
+                self._set_parent(int(name), None)
+        for name in names - self._names:
             stat = parse_stat(read_once(f"{self._proc}/{name}/stat") or b"") if name.isdecimal() else None
-            if stat is None:
-                self._strange.add(name)
-            else:
-                self._parents[name] = stat["ppid"]
+            if stat is not None:
+                self._set_parent(int(name), stat["ppid"])
+        self._names = names
+        # Who is read says itself who adopted it.
+        for pid, record in self._records.items():
+            if pid in self._parents:
+                self._set_parent(pid, record["ppid"])
+
+    def _set_parent(self, pid: int, ppid: int | None) -> None:
+        """None for one that is there no more."""
+        before = self._parents.get(pid)
+        if before == ppid:
+            return
+        if before is not None:
+            siblings = self._children[before]
+            siblings.discard(pid)
+            if not siblings:
+                del self._children[before]
+        if ppid is None:
+            del self._parents[pid]
+        else:
+            self._parents[pid] = ppid
+            self._children.setdefault(ppid, set()).add(pid)
 
     def _descendants(self, roots: Iterable[int]) -> list[int]:
         """``roots`` and all that descend from them, nearest first."""
-        children: dict[int, list[int]] = {}
-        for name, ppid in self._parents.items():
-            pid = int(name)
-            # Who is read says itself who adopted it.
-            record = self.processes[pid].record if pid in self.processes else None
-            children.setdefault(record["ppid"] if record else ppid, []).append(pid)
         found = dict.fromkeys(roots)
         queue = deque(found)
         while queue:
-            for child in children.get(queue.popleft(), ()):
+            for child in self._children.get(queue.popleft(), ()):
                 if child not in found:
                     found[child] = None
                     queue.append(child)
         return list(found)
+
+
+class _Search:
+    """Whether somebody who sleeps may have woken up: the host uses more than what the trees account for.
+
+    Strangers use some of it: that is what is left when all sleepers were looked at in vain.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+        self._strangers = 0.0
+        self._unexplained = 0.0
+        self._looked_at = 0
+
+    def wanted(self, now_s: float, busy_s: float | None, used_cores: float) -> bool:
+        """Asked once a look. True where nobody knows, as when the host's CPU time cannot be read."""
+        before, self._before = self._before, None if busy_s is None else (now_s, busy_s)
+        if busy_s is None or before is None or now_s <= before[0]:
+            return True
+        self._unexplained = max(0.0, (busy_s - before[1]) / (now_s - before[0]) - used_cores)
+        self._strangers = min(self._strangers, self._unexplained)
+        if self._unexplained < self._strangers + SEARCH_FROM:
+            self._looked_at = 0
+            return False
+        return True
+
+    def looked_at(self, count: int, *, of: int) -> None:
+        """So many sleepers are looked at this time, of all there are."""
+        self._looked_at += count
+        if self._looked_at > of:
+            self._strangers, self._looked_at = self._unexplained, 0

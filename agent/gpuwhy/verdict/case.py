@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpuwhy.interval import Interval
+from gpuwhy.interval import Interval, Portion
 from gpuwhy.verdict.cards import Card
 from gpuwhy.verdict.check import Limit
 from gpuwhy.verdict.types import CauseKey, Evidence
@@ -43,13 +43,15 @@ class Case:
     was read (SM activity on a MIG slice). Else the busiest unit bounds it from below and GPU-Util from
     above. ``compute`` (S) is the busiest pipe and ``dram`` (D) the memory interface, each over its
     practical peak. ``board`` is the interval of the board that a MIG slice is cut from: its clocks and
-    their events are the slice's, and are exported with the board's row alone.
+    their events are the slice's, and are exported with the board's row alone. ``hint`` is where
+    ``profile`` was said, "" for the host's own.
     """
 
     interval: Interval
     card: Card
     profile: str
     board: Interval | None = None
+    hint: str = ""
     peers: Sequence[Case] = field(default=(), repr=False, compare=False)
     # Rules ask for the same few means over and over; adding up samples each time took most of the stage's time.
     means: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -67,6 +69,23 @@ class Case:
         if self.board is not None and signal in OF_THE_BOARD:
             return self.board.mean(signal)
         return self.means.get(signal)
+
+    @property
+    def granted(self) -> str:
+        """Whose a GPU without a process is all the same, "" where it is nobody's."""
+        named = [portion.workload for portion in self.interval.portions if portion.basis == "granted"]
+        return "" if self.owners else ", ".join(f"{each.kind} {each.title}" for each in named)
+
+    def of_portion(self, portion: Portion, profile: str, hint: str) -> Case:
+        """The case as one of several workloads on the GPU has it: with its own process tree, and its part
+        of what crosses the bus, which nobody counts by process.
+        """
+        means = {name: mean for name, mean in self.means.items() if not name.startswith("process_tree_")}
+        for name in ("pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second"):
+            if name in means:
+                means[name] *= portion.ratio
+        means |= {name: stat.mean for name, stat in portion.stats.items()}
+        return replace(self, means=means, profile=profile, hint=hint)
 
     @property
     def clocked(self) -> Interval:

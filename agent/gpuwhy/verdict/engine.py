@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from gpuwhy.interval import Interval
+from gpuwhy.interval import Interval, Portion
 from gpuwhy.verdict.cards import find
 from gpuwhy.verdict.case import PIPES, Case, Finding
 from gpuwhy.verdict.check import Limit
 from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.rules import healthy, idle, memory_bound, pseudo_peak, starving, telemetry, throttled
-from gpuwhy.verdict.types import CauseKey, Evidence, TimeSplit, Verdict
+from gpuwhy.verdict.types import NO_DATA, CauseKey, Evidence, TimeSplit, Verdict, WorkloadVerdict
 from gpuwhy.verdict.vocabulary import HEALTHY, IDLE, MEMORY_BOUND, STARVING, THROTTLED, UNKNOWN
 
 COVERAGE = Limit(0.60, "below it, what was not seen could overturn the verdict")
 LEAST_CONFIDENCE = Limit(0.35, "below it a verdict would be a guess")
 UNATTRIBUTED_GAP = Limit(0.05, "launch gaps of any load; nobody can be blamed for them")
 STILL = Limit(0.05, "below it there is no busy part to judge")
+WORKS_RATIO = Limit(0.05, "of what all of a GPU's processes use: below it, the driver's estimate is noise")
 WARM_UP_S = 120.0
 
 CEILING_ALL = 0.95
@@ -59,10 +60,61 @@ def judge(
     return verdicts
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the rules say of one case."""
+
+    headline: Finding
+    confidence: float
+    gap: Finding | None
+    busy: Finding | None
+    measured: bool
+    time: TimeSplit
+
+
 def _verdict(case: Case) -> Verdict:
     interval = case.interval
     if interval.covered_s <= 0:
         return _unseen(case)
+    profile, hint = _profile(interval.portions, case.profile)
+    case = replace(case, profile=profile, hint=hint)
+    judged = _judged(case)
+    portions = [_portion(case, portion, judged) for portion in interval.portions]
+    apart = _disagreement(case, judged.headline, portions)
+    if apart is not None:
+        judged = _judged(case, apart)
+    headline, busy, gap = judged.headline, judged.busy, judged.gap
+    sol = max(case.compute or 0.0, case.dram or 0.0)
+    return Verdict(
+        gpu=interval.gpu,
+        start_s=interval.start_s,
+        end_s=interval.end_s,
+        unix_end_s=interval.unix_end_s,
+        verdict=headline.verdict,
+        cause=headline.cause,
+        confidence=judged.confidence,
+        evidence=_with_gap(case, headline),
+        time=judged.time,
+        gap_cause=None if gap is None else gap.key,
+        busy_verdict=None if busy is None else busy.key,
+        reason=headline.reason,
+        flags=_flags(case),
+        up=interval.up,
+        workloads=tuple(portions),
+        speed_of_light=min(1.0, sol) if judged.measured else None,
+        owners=tuple(sorted(interval.owners or ())),
+        signals=case.means,
+        sources=interval.sources,
+        increments={**{name: stat.integral for name, stat in interval.stats.items()}, **interval.gains},
+        clock_events=None
+        if interval.reasons is None
+        else {reason: share * interval.covered_s for reason, share in interval.reasons.items()},
+    )
+
+
+def _judged(case: Case, instead: Finding | None = None) -> _Judged:
+    """What the rules say, or what follows from ``instead`` as the headline."""
+    interval = case.interval
     if interval.gpu.split:
         fault = throttle = busy = None
         gap: Finding | None = idle.unallocated(case)
@@ -72,7 +124,7 @@ def _verdict(case: Case) -> Verdict:
         fault = telemetry.judge(case)
         busy = _busy_part(case)
         gap = _gap_part(case)
-        headline = _thin(case) or fault or throttle or _headline(case, busy, gap)
+        headline = _thin(case) or fault or throttle or instead or _headline(case, busy, gap)
     confidence = min(headline.ceiling, _ceiling(case, headline)) * headline.margin
     if headline.verdict == UNKNOWN:
         confidence = {"telemetry-fault": confidence, "mixed": 0.5}.get(headline.cause, 0.0)
@@ -87,37 +139,65 @@ def _verdict(case: Case) -> Verdict:
         confidence = 0.0
     measured = case.measured and fault is None
     time = _time(case, headline, busy, gap, throttle, measured=measured)
-    sol = max(case.compute or 0.0, case.dram or 0.0)
-    return Verdict(
-        gpu=interval.gpu,
-        start_s=interval.start_s,
-        end_s=interval.end_s,
-        unix_end_s=interval.unix_end_s,
-        verdict=headline.verdict,
-        cause=headline.cause,
-        confidence=round(min(1.0, max(0.0, confidence)), 4),
-        evidence=_with_gap(case, headline),
-        time=time,
-        gap_cause=None if gap is None else gap.key,
-        busy_verdict=None if busy is None else busy.key,
-        reason=headline.reason,
-        flags=_flags(case),
-        up=interval.up,
-        workload=interval.holder,
-        speed_of_light=min(1.0, sol) if measured else None,
-        owners=tuple(sorted(interval.owners or ())),
-        signals=case.means,
-        sources=interval.sources,
-        increments={**{name: stat.integral for name, stat in interval.stats.items()}, **interval.gains},
-        clock_events=None
-        if interval.reasons is None
-        else {reason: share * interval.covered_s for reason, share in interval.reasons.items()},
+    return _Judged(headline, round(min(1.0, max(0.0, confidence)), 4), gap, busy, measured, time)
+
+
+def _profile(portions: Sequence[Portion], host: str) -> tuple[str, str]:
+    """What the work on a GPU aims at, and who said so: all of its workloads alike, or the host's profile."""
+    said = {(tenant.profile, tenant.hint) for portion in portions for tenant in portion.tenants}
+    profiles = {profile for profile, _ in said}
+    if len(profiles) != 1 or "" in profiles:
+        return host, ""
+    return min(said)
+
+
+def _portion(case: Case, portion: Portion, whole: _Judged) -> WorkloadVerdict:
+    """One workload's verdict: its own where it has a process tree of its own, else the GPU's."""
+    profile, hint = _profile([portion], case.profile)
+    own = case if not portion.stats else case.of_portion(portion, profile, hint)
+    judged = whole if own is case else _judged(own)
+    return WorkloadVerdict(
+        workload=portion.workload,
+        tenants=portion.tenants,
+        ratio=portion.ratio,
+        basis=portion.basis,
+        verdict=judged.headline.verdict,
+        cause=judged.headline.cause,
+        confidence=judged.confidence,
+        evidence=_with_gap(own, judged.headline),
+        time=judged.time.part(portion.ratio),
+        profile=profile,
+        hint=hint,
     )
+
+
+def _disagreement(case: Case, headline: Finding, workloads: Sequence[WorkloadVerdict]) -> Finding | None:
+    """``unknown/mixed`` where a GPU would be starving, but one of those that work on it is not held up
+    by its host: a gap that one of them wants filled may be another's pause.
+    """
+    portions = {portion.workload: portion for portion in case.interval.portions if portion.stats}
+    own = [each for each in workloads if each.workload in portions]
+    if headline.verdict != STARVING or len(own) < 2:
+        return None
+    working = [each for each in own if _works(each, portions[each.workload])]
+    if all(each.verdict == STARVING for each in working):
+        return None
+    said = ", ".join(f"{each.workload.title} {each.verdict}/{each.cause}" for each in working)
+    return Finding(
+        UNKNOWN, "mixed", 1.0, headline.evidence, reason=f"the workloads that share the GPU differ: {said}"
+    )
+
+
+def _works(verdict: WorkloadVerdict, portion: Portion) -> bool:
+    """Whether a workload that shares a GPU uses it, by the driver's estimate, or by its own threads."""
+    if verdict.basis == "utilization":
+        return verdict.ratio >= WORKS_RATIO.value
+    hottest = portion.stats.get("process_tree_hottest_thread_cores")
+    return hottest is None or hottest.mean >= idle.HELD.value
 
 
 def _unseen(case: Case) -> Verdict:
     interval = case.interval
-    key: CauseKey = (UNKNOWN, "no-data")
     return Verdict(
         gpu=interval.gpu,
         start_s=interval.start_s,
@@ -127,7 +207,7 @@ def _unseen(case: Case) -> Verdict:
         cause="no-data",
         confidence=0.0,
         evidence=(),
-        time=TimeSplit(observed=interval.length_s, verdict={key: interval.length_s}),
+        time=TimeSplit(observed=interval.length_s, verdict={NO_DATA: interval.length_s}),
         reason="no reading of this GPU came in this interval",
         up=interval.up,
     )
@@ -222,8 +302,8 @@ def _ceiling(case: Case, headline: Finding) -> float:
         return CEILING_ALL
     ceilings = [CEILING_ALL]
     host = case.host_read
-    if headline.key == (IDLE, "free"):
-        host = True
+    if headline.verdict == IDLE and case.owners is not None and not case.owners:
+        host = True  # without a process there is no tree to be read
     if not host:
         ceilings.append(CEILING_NO_PROFILING if headline.verdict in {STARVING, IDLE} else CEILING_NO_HOST)
     if headline.verdict not in {IDLE, STARVING}:
@@ -267,8 +347,7 @@ def _time(
     covered, length = interval.covered_s, interval.length_s
     seconds: dict[CauseKey, float] = {headline.key: covered}
     if length - covered > 0:
-        unseen: CauseKey = (UNKNOWN, "no-data")
-        seconds[unseen] = seconds.get(unseen, 0.0) + length - covered
+        seconds[NO_DATA] = seconds.get(NO_DATA, 0.0) + length - covered
     if headline.verdict == UNKNOWN:
         busy = gap = throttle = None
     lost: dict[CauseKey, float] = {}

@@ -445,7 +445,7 @@ PLAYBOOK: tuple[Play, ...] = (
         IDLE,
         "held",
         steps=(
-            f"Find who holds it: {_OWNERS}.",
+            f"Find who holds it, or with no process the pod or job in the evidence: {_OWNERS}.",
             "See whose process that is and for how long: `ps -o pid,user,etime,args -p {pid}`.",
             "See whether it waits, hangs or sits at a prompt: `py-spy dump -p {pid}`.",
             "Ask the owner to end it or to release the memory; for notebooks set idle culling.",

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuwhy.sample import Workload
 from gpuwhy.verdict.playbook import next_steps
-from gpuwhy.verdict.types import CauseKey, TimeSplit, Verdict
+from gpuwhy.verdict.types import CauseKey, Evidence, TimeSplit, Verdict, WorkloadVerdict
 
 SCHEMA = "gpuwhy-explain/1"
+SHARED = frozenset({"utilization", "even"})
 
 
 def winner(verdicts: Sequence[Verdict]) -> CauseKey:
     """The verdict with most seconds and, in it, the cause with most seconds; ties go to the later one."""
+    return _winner([verdict.time for verdict in verdicts])
+
+
+def _winner(splits: Iterable[TimeSplit]) -> CauseKey:
     by_verdict: dict[str, float] = {}
     by_cause: dict[CauseKey, float] = {}
-    for verdict in verdicts:
-        for key, seconds in verdict.time.verdict.items():
+    for split in splits:
+        for key, seconds in split.verdict.items():
             # Re-inserting keeps the order of last appearance, so that max() below prefers the later of equals.
             by_verdict[key[0]] = by_verdict.pop(key[0], 0.0) + seconds
             by_cause[key] = by_cause.pop(key, 0.0) + seconds
@@ -61,9 +67,6 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     shown = next((verdict for verdict in reversed(won) if verdict.cause == key[1]), won[-1] if won else None)
     latest = shown or verdicts[-1]
     causes = {f"{verdict}/{cause}": round(seconds, 3) for (verdict, cause), seconds in time.verdict.items()}
-    seconds: dict[str, float] = {}
-    for (name, _), value in time.verdict.items():
-        seconds[name] = seconds.get(name, 0.0) + value
     gpu = latest.gpu
     sources: dict[str, str] = {}
     for verdict in verdicts:
@@ -74,11 +77,11 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "mig": gpu.mig,
         "model": gpu.model,
-        "workload": latest.workload,
+        "workload": ", ".join(each.workload.title for each in latest.workloads),
         "verdict": key[0],
         "cause": key[1],
         "confidence": round(weighted / sum(weights), 4) if won else 0.0,
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "seconds": _by_name(time),
         "causes": causes,
         "observed_s": round(time.observed, 3),
         "measured_s": round(time.measured, 3),
@@ -89,14 +92,62 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "lost": {f"{verdict}/{cause}": round(value, 3) for (verdict, cause), value in time.lost.items()},
         "flags": sorted(frozenset().union(*(verdict.flags for verdict in verdicts))),
         "reason": shown.reason if shown else "most of the time there was no reading of this GPU",
-        "evidence": [
-            {"signal": item.signal, "value": round(item.value, 6), "test": item.test}
-            for item in (shown.evidence if shown else ())
-        ],
+        "evidence": _evidence(shown.evidence if shown else ()),
         "next_steps": list(next_steps(*key, gpu_index=gpu.index, pid=pid)),
+        "workloads": _workloads(verdicts),
         "means": {name: round(value, 6) for name, value in sorted(latest.signals.items())},
         "signals": dict(sorted(sources.items())),
     }
+
+
+def _workloads(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """An entry for each workload that held the GPU in the window, the one with most of its time first."""
+    by_workload: dict[Workload, list[WorkloadVerdict]] = {}
+    for verdict in verdicts:
+        for each in verdict.workloads:
+            by_workload.setdefault(each.workload, []).append(each)
+    observed = sum(verdict.time.observed for verdict in verdicts)
+    entries = [_workload(parts, observed) for parts in by_workload.values()]
+    return sorted(entries, key=lambda entry: -float(entry["observed_s"]))
+
+
+def _workload(parts: Sequence[WorkloadVerdict], observed: float) -> dict[str, Any]:
+    latest = parts[-1]
+    time = total(part.time for part in parts)
+    key = _winner([part.time for part in parts])
+    shown = next((part for part in reversed(parts) if part.key == key), latest)
+    return {
+        "kind": latest.workload.kind,
+        "workload": latest.workload.name,
+        "namespace": latest.workload.namespace,
+        "owner": latest.workload.owner,
+        "runs": list(dict.fromkeys(tenant.run for part in parts for tenant in part.tenants if tenant.run)),
+        "share_ratio": round(time.observed / observed, 4) if observed else 0.0,
+        "basis": latest.basis,
+        "shared": any(part.basis in SHARED for part in parts),
+        "profile": latest.profile,
+        "profile_from": latest.hint,
+        "verdict": key[0],
+        "cause": key[1],
+        "confidence": shown.confidence,
+        "seconds": _by_name(time),
+        "lost": {f"{verdict}/{cause}": round(value, 3) for (verdict, cause), value in time.lost.items()},
+        "observed_s": round(time.observed, 3),
+        "measured_s": round(time.measured, 3),
+        "useful_s": round(time.useful, 3),
+        "evidence": _evidence(shown.evidence),
+    }
+
+
+def _by_name(time: TimeSplit) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for (name, _), value in time.verdict.items():
+        seconds[name] = seconds.get(name, 0.0) + value
+    return {name: round(value, 3) for name, value in seconds.items()}
+
+
+def _evidence(evidence: Iterable[Evidence]) -> list[dict[str, Any]]:
+    return [{"signal": item.signal, "value": round(item.value, 6), "test": item.test} for item in evidence]
 
 
 def document(source: str, window_s: float, gpus: Sequence[Sequence[Verdict]]) -> dict[str, Any]:

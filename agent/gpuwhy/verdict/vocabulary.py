@@ -65,12 +65,12 @@ CAUSES: tuple[Cause, ...] = (
     Cause(HEALTHY, "compute", "tensor cores, alone or together with DRAM"),
     Cause(HEALTHY, "compute-off-tensor", "FP32, FP64, FP16 or integer pipes, not the tensor cores"),
     Cause(IDLE, "free", "no process holds the GPU"),
-    Cause(IDLE, "held", "a process holds a context or memory, and nothing runs"),
+    Cause(IDLE, "held", "a process, or a job that was granted the GPU, holds it, and nothing runs"),
     Cause(IDLE, "no-demand", "it serves little: the owner's threads mostly sleep, or poll"),
     Cause(UNKNOWN, "telemetry-fault", "the readings contradict each other"),
     Cause(UNKNOWN, "no-data", "the agent ran and got no device reading"),
     Cause(UNKNOWN, "insufficient-evidence", "signals that would decide are missing"),
-    Cause(UNKNOWN, "mixed", "the readings lie between two verdicts"),
+    Cause(UNKNOWN, "mixed", "the readings, or the workloads that share the GPU, allow two verdicts"),
 )
 
 CAUSE_BY_KEY: dict[tuple[str, str], Cause] = {cause.key: cause for cause in CAUSES}

@@ -28,13 +28,18 @@ GUESS_CEILING = 0.45  # what would have shown another verdict was not read
 
 
 def free(case: Case) -> Finding | None:
-    """``idle/free``: no process holds the GPU and nothing runs."""
+    """``idle/free``: no process holds the GPU and nothing runs; ``idle/held`` where it was given to a
+    job all the same, which keeps others off it.
+    """
     if case.owners is None or case.owners:
         return None
     signal, busy = (case.low_signal, case.busy_low) if case.profiled else (case.high_signal, case.busy_high)
     quiet = below(signal, busy, FREE)
     if not quiet or moves(case) or _is_held(case):
         return None
+    if case.granted:
+        grant = Evidence("processes", 0.0, f"== 0, and granted to {case.granted}")
+        return Finding(IDLE, "held", margin(quiet), (*evidence(quiet), grant))
     return Finding(IDLE, "free", margin(quiet), (*evidence(quiet), Evidence("processes", 0.0, "== 0")))
 
 
@@ -66,7 +71,7 @@ def judge(case: Case) -> Finding | None:
     if not case.host_read:
         if not nothing or moves(case):
             return None
-        cause = "held" if case.owners or not _looks_free(case) else "free"
+        cause = "held" if case.owners or case.granted or not _looks_free(case) else "free"
         return Finding(IDLE, cause, margin(nothing), evidence(nothing), ceiling=GUESS_CEILING)
     asleep = _asleep(case)
     if not asleep:

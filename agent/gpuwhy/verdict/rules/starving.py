@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuwhy.verdict.case import Case, Finding
 from gpuwhy.verdict.check import MISSING, Check, Limit, at_least, below, evidence, margin, shown
 from gpuwhy.verdict.rules import idle
@@ -49,7 +51,9 @@ def gap(case: Case) -> Check:
     """Whether the GPU stands still for so long that somebody should ask why."""
     limit = GAP_LATENCY if case.profile == "latency" else GAP
     busy = below(case.high_signal, case.busy_high, 1 - limit.value)
-    return shown(busy, *case.evidence(case.high_signal, f"< {1 - limit.value:.4g}")) if busy else MISSING
+    said = f" (latency profile by {case.hint or 'agent.profile'})" if limit is GAP_LATENCY else ""
+    test = f"< {1 - limit.value:.4g}{said}"
+    return shown(busy, *case.evidence(case.high_signal, test)) if busy else MISSING
 
 
 def judge(case: Case) -> Finding | None:
@@ -94,7 +98,12 @@ def _contention(case: Case) -> Finding | None:
     if not waits or (ran is not None and waited < WAIT_SHARE.value * (ran + waited)):
         return None
     # A tree that fills its cores by itself contends with nobody else.
-    return None if _tree(case, "cpu_ratio", TREE) else _found(case, "host-contention", waits)
+    if _tree(case, "cpu_ratio", TREE):
+        return None
+    found = _found(case, "host-contention", waits)
+    pressed = at_least("process_tree_cpu_pressure_ratio", case.mean("process_tree_cpu_pressure_ratio"), WAIT)
+    # It says the same once more, of all in the cgroup: shown, and no reason to be more or less sure.
+    return replace(found, evidence=(*found.evidence, *evidence(pressed)))
 
 
 def _preprocess(case: Case) -> Finding | None:
@@ -137,12 +146,21 @@ def _io_wait(case: Case) -> Finding | None:
     asleep = below(*idle.hottest(case), idle.in_gap(case, ASLEEP))
     if case.host_read and not asleep:
         return None
+    own_pressure = _tree(case, "io_pressure_ratio", PRESSURE)
+    if own_pressure:
+        # A server that waits to write its log waits for storage, too: the tree should be seen to read.
+        part = _takes_part(case)
+        unread = case.mean("process_tree_read_bytes_per_second") is None
+        ceiling = 1.0 if part or unread else GUESS_CEILING
+        return _found(case, "io-wait", own_pressure, *([part] if part else []), ceiling=ceiling)
     pressure = at_least("host_pressure_io_ratio", case.mean("host_pressure_io_ratio"), PRESSURE)
-    if case.mean("host_pressure_io_ratio") is None:
+    if case.mean("process_tree_io_pressure_ratio") is not None:
+        pressure = MISSING  # what the host's tasks wait for, the tree's do not
+    elif case.mean("host_pressure_io_ratio") is None:
         pressure = at_least("host_iowait_cores", case.mean("host_iowait_cores"), IOWAIT)
     if pressure:
         # Somebody else's I/O presses the host as well: the tree must be seen to take part.
-        part = _tree(case, "read_bytes_per_second", READS) or _tree(case, "blocked_ratio", FLINCHES)
+        part = _takes_part(case)
         if part:
             return _found(case, "io-wait", pressure, part)
         if case.mean("process_tree_read_bytes_per_second") is None:
@@ -157,6 +175,11 @@ def _io_wait(case: Case) -> Finding | None:
     if network and asleep:
         return _found(case, "io-wait", network, ceiling=GUESS_CEILING)
     return None
+
+
+def _takes_part(case: Case) -> Check:
+    """Whether the tree reads from storage, or waits for it now and then."""
+    return _tree(case, "read_bytes_per_second", READS) or _tree(case, "blocked_ratio", FLINCHES)
 
 
 def _turns(case: Case) -> Finding | None:

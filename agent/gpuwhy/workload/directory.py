@@ -1,0 +1,48 @@
+"""Who holds each GPU, as far as it is known at this moment: what attribution asks, and never waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuwhy.sample import Tenant, Workload
+from gpuwhy.source import GpuReading
+from gpuwhy.workload.tables import Key
+
+# Somebody of whom nothing can be said: a process in another pid namespace, or one that came and went.
+UNKNOWN = Tenant(Workload("unknown", "unknown"))
+
+
+class Directory(Protocol):
+    """Answers at once, from what it has."""
+
+    def follow(self, gpus: Sequence[GpuReading]) -> None:
+        """Takes note of the GPUs and their owners, which it will be asked about."""
+
+    def tenant(self, pid: int) -> Tenant | None:
+        """Whose process it is: ``UNKNOWN`` where that cannot be said, None while it is being found out."""
+
+    def granted(self, key: Key) -> tuple[Tenant, ...]:
+        """To whom a scheduler gave this GPU or MIG instance."""
+
+    def holder(self, name: str) -> Tenant:
+        """Whom a source names, as one of ``GpuReading.holder``."""
+
+
+class Titled:
+    """The directory of a recording: all that works in it is the workload that its header names."""
+
+    def __init__(self, title: str) -> None:
+        self._tenant = Tenant(Workload("replay", title)) if title else UNKNOWN
+
+    def follow(self, gpus: Sequence[GpuReading]) -> None:
+        pass
+
+    def tenant(self, pid: int) -> Tenant | None:  # noqa: ARG002  there is one only
+        return self._tenant
+
+    def granted(self, key: Key) -> tuple[Tenant, ...]:  # noqa: ARG002
+        return ()
+
+    def holder(self, name: str) -> Tenant:  # noqa: ARG002
+        return self._tenant

@@ -1,0 +1,1 @@
+"""One file per kind of workload; to add one, add its file and its place in ``resolver.KINDS``."""

@@ -1,0 +1,127 @@
+"""A reader that may be slow, in a thread of its own: whoever asks gets what it said last, at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gpuwhy.source import SourceError
+from gpuwhy.source.ladder import SourceState, name_thread
+
+log = logging.getLogger("gpuwhy")
+
+EVERY_S = 15.0
+LEAST_S = 2.0  # between two reads, whoever asks for one at once
+KEPT_S = 300.0  # what was said before: a kubelet that is updated comes back within minutes
+HANGS_S = 30.0  # longer than any reader may take
+
+
+class Reader(Protocol):
+    """Reads one table of this host."""
+
+    @property
+    def name(self) -> str:
+        """One of ``catalog.RESOLVERS``."""
+
+    def present(self) -> bool:
+        """Whether there is anything of its kind on this host."""
+
+    @property
+    def trouble(self) -> str:
+        """What its table lacks, though it answers; "" = nothing."""
+
+    def read(self) -> Any:
+        """The table. Raises SourceError with what was tried and the remedy."""
+
+
+class Refreshed:
+    """Reads at every ``EVERY_S``, and at once after ``hasten``.
+
+    ``value`` is what was read last, ``empty`` before that, where there is nothing to read, and when it has
+    failed for ``KEPT_S``. ``reads`` counts how often it changed hands.
+    """
+
+    def __init__(self, reader: Reader, empty: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = reader.name
+        self.reads = 0
+        self.value = empty
+        self._reader = reader
+        self._empty = empty
+        self._clock = clock
+        self._state = SourceState(up=False, used=False, reason="not read yet")
+        self._began_s: float | None = None
+        self._read_s = clock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def state(self) -> SourceState:
+        """How it is; ``used`` is whether there is anything of its kind on this host."""
+        began = self._began_s
+        if began is not None and self._clock() - began > HANGS_S:
+            return SourceState(up=False, reason=f"has not answered for {self._clock() - began:.0f} s")
+        return self._state
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"gpuwhy-{self.name}"[:15], daemon=True)
+        self._thread.start()
+
+    def hasten(self) -> None:
+        """Something new came up that it may know of."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Tells it to end."""
+        self._stopping = True
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for its end no longer than that: a reader may hang."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def refresh(self) -> None:
+        """Reads now, in the caller's thread."""
+        self._began_s = self._clock()
+        try:
+            if not self._reader.present():
+                self._put(self._empty, SourceState(up=False, used=False, reason="not on this host"))
+                return
+            table = self._reader.read()
+            self._put(table, SourceState(up=True, reason=self._reader.trouble))
+        except SourceError as error:
+            self._failed(str(error))
+        except Exception as error:
+            log.exception("%s could not be read; please report it", self.name)
+            self._failed(str(error) or type(error).__name__)
+        finally:
+            self._began_s = None
+
+    def _put(self, value: Any, state: SourceState) -> None:
+        if state.up and self._state.used and not self._state.up:
+            log.info("%s answers again", self.name)
+        if state.up and state.reason and state.reason != self._state.reason:
+            log.warning("%s: %s", self.name, state.reason)
+        self.value, self._state, self._read_s = value, state, self._clock()
+        self.reads += 1
+
+    def _failed(self, why: str) -> None:
+        if self._state.reason != why:
+            log.warning("%s: %s", self.name, why)
+        self._state = SourceState(up=False, reason=why)
+        if self._clock() - self._read_s > KEPT_S:
+            self.value = self._empty
+            self.reads += 1
+
+    def _run(self) -> None:
+        name_thread()
+        while not self._stopping:
+            self._wake.clear()
+            self.refresh()
+            began = self._clock()
+            self._wake.wait(EVERY_S)
+            while not self._stopping and (left := began + LEAST_S - self._clock()) > 0:
+                time.sleep(min(left, 0.1))

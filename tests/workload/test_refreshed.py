@@ -1,0 +1,155 @@
+"""A slow reader costs nobody but itself: what it said last stands, hangs and failures are said."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpuwhy.source import SourceError
+from gpuwhy.workload import refreshed
+from gpuwhy.workload.refreshed import HANGS_S, KEPT_S, Refreshed
+
+
+class Slow:
+    """A reader that does what it is told."""
+
+    name = "kubelet"
+    trouble = ""
+
+    def __init__(self) -> None:
+        self.here = True
+        self.answer: Any = "table"
+        self.free = threading.Event()
+        self.free.set()
+        self.asked = 0
+
+    def present(self) -> bool:
+        return self.here
+
+    def read(self) -> Any:
+        self.asked += 1
+        self.free.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    made = Slow()
+    yield made
+    made.free.set()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def kept(slow: Slow, clock: Clock) -> Refreshed:
+    return Refreshed(slow, "nothing", clock=clock)
+
+
+def test_what_was_read_stands(kept: Refreshed, slow: Slow) -> None:
+    assert (kept.value, kept.state().used) == ("nothing", False)
+    kept.refresh()
+    assert (kept.value, kept.state().up, kept.state().used, kept.reads) == ("table", True, True, 1)
+
+
+def test_what_is_not_here_is_not_used(kept: Refreshed, slow: Slow) -> None:
+    """A host without a kubelet has no fault; one whose kubelet went knows nothing of it any more."""
+    kept.refresh()
+    slow.here = False
+    kept.refresh()
+    assert (kept.value, kept.state().used, kept.state().up) == ("nothing", False, False)
+
+
+def test_a_failure_is_said_once_and_forgotten_late(
+    kept: Refreshed, slow: Slow, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was said stands over a restart; the reason is logged once, the return too."""
+    kept.refresh()
+    slow.answer = SourceError("socket: refused; is the kubelet up?")
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            clock.now_s += KEPT_S / 3
+            kept.refresh()
+        assert kept.value == "table"
+        assert kept.state().reason == "socket: refused; is the kubelet up?"
+        assert caplog.text.count("refused") == 1
+        clock.now_s += 1
+        kept.refresh()
+        assert kept.value == "nothing"
+        slow.answer = "again"
+        kept.refresh()
+    assert (kept.value, kept.state().up) == ("again", True)
+    assert caplog.text.count("answers again") == 1
+
+
+def test_what_a_table_lacks_is_said_once(
+    kept: Refreshed, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader that answers and lacks something is up, with its reason."""
+    slow.trouble = "scontrol: no answer; jobs are named by their environment"
+    kept.refresh()
+    kept.refresh()
+    assert (kept.state().up, kept.state().reason) == (True, slow.trouble)
+    assert caplog.text.count("no answer") == 1
+
+
+def test_a_fault_of_ours_is_a_failure(kept: Refreshed, slow: Slow, caplog: pytest.LogCaptureFixture) -> None:
+    slow.answer = ZeroDivisionError("oops")
+    kept.refresh()
+    assert not kept.state().up
+    assert "please report" in caplog.text
+
+
+def test_one_that_hangs_is_said_to(kept: Refreshed, slow: Slow, clock: Clock) -> None:
+    """While a read hangs, what it said before stands, and after half a minute it is down."""
+    kept.refresh()
+    slow.free.clear()
+    kept.start()
+    while slow.asked < 2:
+        pass
+    assert kept.state().up
+    clock.now_s += HANGS_S + 1
+    assert not kept.state().up
+    assert "has not answered for 31 s" in kept.state().reason
+    assert kept.value == "table"
+    slow.free.set()
+    kept.stop()
+    kept.join(5)
+
+
+def test_it_reads_again_when_hastened(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """News make it read at once, though no oftener than allowed."""
+    monkeypatch.setattr(refreshed, "LEAST_S", 0.05)
+    kept = Refreshed(slow, "nothing")
+    kept.start()
+    _until(lambda: kept.reads == 1)
+    slow.answer = "more"
+    kept.hasten()
+    _until(lambda: kept.value == "more")
+    kept.stop()
+    kept.join(5)
+    assert kept.reads == 2
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never came")
