@@ -68,12 +68,30 @@ def test_what_was_read_stands(kept: Refreshed, slow: Slow) -> None:
     assert (kept.value, kept.state().up, kept.state().used, kept.reads) == ("table", True, True, 1)
 
 
-def test_what_is_not_here_is_not_used(kept: Refreshed, slow: Slow) -> None:
-    """A host without a kubelet has no fault; one whose kubelet went knows nothing of it any more."""
+def test_what_was_never_here_is_no_fault(
+    kept: Refreshed, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host without a kubelet is told nothing, and nothing changes hands again and again."""
+    slow.here = False
+    for _ in range(3):
+        kept.refresh()
+    assert (kept.value, kept.state().used, kept.state().up, kept.reads) == ("nothing", False, False, 1)
+    assert not caplog.text
+
+
+def test_what_goes_is_missed_for_a_while(kept: Refreshed, slow: Slow, clock: Clock) -> None:
+    """A kubelet that restarts takes its socket along: what it said stands, and that it is gone is seen. One
+    that stays away is not this host's any more.
+    """
     kept.refresh()
     slow.here = False
+    clock.now_s += KEPT_S
     kept.refresh()
-    assert (kept.value, kept.state().used, kept.state().up) == ("nothing", False, False)
+    assert (kept.value, kept.state().used, kept.state().up) == ("table", True, False)
+    assert "gone" in kept.state().reason
+    clock.now_s += 1
+    kept.refresh()
+    assert (kept.value, kept.state().used) == ("nothing", False)
 
 
 def test_a_failure_is_said_once_and_forgotten_late(

@@ -19,7 +19,7 @@ from gpuwhy.source.identity import Identities
 from gpuwhy.source.kubernetes import Grant, PodFolders
 from gpuwhy.source.slurm import Slurm
 from gpuwhy.workload import kinds
-from gpuwhy.workload.directory import UNKNOWN
+from gpuwhy.workload.directory import BROKER, UNKNOWN
 from gpuwhy.workload.refreshed import Refreshed
 from gpuwhy.workload.resolver import KEPT_S, KINDS, MOST_PIDS, PATIENCE_S, REREAD_S, Resolver
 from gpuwhy.workload.tables import UNNAMED, Tables
@@ -133,6 +133,16 @@ def test_each_kind_on_one_host(tmp_path: Path, version: int) -> None:
     profile = host.resolver.tenant(10)
     assert profile is not None
     assert (profile.profile, profile.hint) == ("latency", "workloads.profiles 'serving/*'")
+
+
+def test_the_mps_server_works_for_its_clients(host: Host) -> None:
+    """It has a context and is nobody's work, in a pod as well."""
+    host.tree.process(10, cgroup=pod_path(UID), exe="/usr/bin/nvidia-cuda-mps-server")
+    host.tree.process(11, cgroup="/user.slice", exe="/tmp/nvidia-cuda-mps-server", uid=1000)
+    host.follow(10, 11)
+    host.look(PATIENCE_S)
+    assert host.resolver.tenant(10) is BROKER
+    assert host.name(11)[:2] == ("process", "nvidia-cuda-mps-server")  # type: ignore[index]
 
 
 def test_before_anything_is_known_nobody_is_named(host: Host) -> None:

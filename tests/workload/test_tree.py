@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpuwhy.sample import CgroupSample, HostSample, ProcessSample, Sample, Tenant, Workload
 from gpuwhy.source import GpuFacts
 from gpuwhy.workload import attribute
-from gpuwhy.workload.directory import UNKNOWN
+from gpuwhy.workload.directory import BROKER, UNKNOWN
 
 JOB = "/system.slice/docker-1.scope"
 
@@ -529,6 +529,13 @@ def test_a_process_out_of_sight_is_its_grants() -> None:
     assert shares(People({10: UNKNOWN}, [B]), (10,)) == {"b": (1.0, "alone")}
     assert shares(People({10: UNKNOWN}), (10,)) == {"unknown": (1.0, "alone")}
     assert shares(People({10: UNKNOWN, 11: A}, [B]), (10, 11)) == {"a": (1.0, "alone")}
+
+
+def test_a_broker_has_no_part() -> None:
+    """The MPS server beside its clients is none of them; alone it holds the GPU for nobody."""
+    assert shares(People({10: BROKER, 11: A}), (10, 11)) == {"a": (1.0, "alone")}
+    assert shares(People({10: BROKER}), (10,)) == {}
+    assert shares(People({10: BROKER}, [B]), (10,)) == {"b": (1.0, "alone")}
 
 
 def test_a_board_that_is_split_is_nobodys() -> None:

@@ -12,6 +12,9 @@ from gpuwhy.workload.tables import Key
 # Somebody of whom nothing can be said: a process in another pid namespace, or one that came and went.
 UNKNOWN = Tenant(Workload("unknown", "unknown"))
 
+# A process that holds a context for others, as the MPS server does for its clients: nobody's work.
+BROKER = Tenant(Workload("unknown", "broker"))
+
 
 class Directory(Protocol):
     """Answers at once, from what it has."""
@@ -20,7 +23,9 @@ class Directory(Protocol):
         """Takes note of the GPUs and their owners, which it will be asked about."""
 
     def tenant(self, pid: int) -> Tenant | None:
-        """Whose process it is: ``UNKNOWN`` where that cannot be said, None while it is being found out."""
+        """Whose process it is: ``UNKNOWN`` where that cannot be said, ``BROKER`` where it is another's
+        means, None while it is being found out.
+        """
 
     def granted(self, key: Key) -> tuple[Tenant, ...]:
         """To whom a scheduler gave this GPU or MIG instance."""

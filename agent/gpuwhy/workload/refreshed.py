@@ -88,7 +88,7 @@ class Refreshed:
         self._began_s = self._clock()
         try:
             if not self._reader.present():
-                self._put(self._empty, SourceState(up=False, used=False, reason="not on this host"))
+                self._absent()
                 return
             table = self._reader.read()
             self._put(table, SourceState(up=True, reason=self._reader.trouble))
@@ -107,6 +107,13 @@ class Refreshed:
             log.warning("%s: %s", self.name, state.reason)
         self.value, self._state, self._read_s = value, state, self._clock()
         self.reads += 1
+
+    def _absent(self) -> None:
+        # A kubelet that starts again takes its socket away for a moment.
+        if self._state.used and self._clock() - self._read_s <= KEPT_S:
+            self._failed("it was on this host, and is gone")
+        elif self._state.used or not self.reads:
+            self._put(self._empty, SourceState(up=False, used=False, reason="not on this host"))
 
     def _failed(self, why: str) -> None:
         if self._state.reason != why:

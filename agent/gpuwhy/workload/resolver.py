@@ -13,7 +13,7 @@ from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source import GpuReading
 from gpuwhy.source.identity import Identities, Identity
 from gpuwhy.source.ladder import SourceState, name_thread
-from gpuwhy.workload.directory import UNKNOWN
+from gpuwhy.workload.directory import BROKER, UNKNOWN
 from gpuwhy.workload.kinds import container, kubernetes, process, slurm, systemd
 from gpuwhy.workload.label import label
 from gpuwhy.workload.refreshed import Refreshed
@@ -34,6 +34,7 @@ GRANTS: tuple[Callable[[Tables, Sequence[Row]], Mapping[Key, tuple[Tenant, ...]]
     slurm.grants,
 )
 
+MPS_SERVER = {"nvidia-cuda-mps-server", "nvidia-cuda-mps"}  # the second is what fits into a command's name
 LOOK_S = 1.0
 REREAD_S = 60.0  # a process may be moved to another control group
 PATIENCE_S = 10.0  # for the reader that knows a new pod's or job's name
@@ -232,6 +233,9 @@ class Resolver:
         return known.tenant
 
     def _named(self, pid: int, known: _Known, now: float) -> Tenant | None:
+        # Anybody may call a program so, and would get rid of its time.
+        if known.identity.executable in MPS_SERVER and known.identity.user == "root":
+            return BROKER
         tenant = next(found for kind in KINDS if (found := kind(known.identity, self._tables)) is not None)
         if tenant.workload.name == UNNAMED:
             if now - known.since_s < PATIENCE_S:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuwhy.sample import HostSample, ProcessSample, Sample, Share, Tenant, Workload
 from gpuwhy.source.cgroup import belongs_to_one_job
-from gpuwhy.workload.directory import UNKNOWN, Directory
+from gpuwhy.workload.directory import BROKER, UNKNOWN, Directory
 
 BUSY_WORKER_CORES = 0.5
 UNSEEN_CORES = 0.1  # less than this between a cgroup and its processes is when each of them was read
@@ -96,6 +96,8 @@ def _tenants(sample: Sample, directory: Directory) -> Tenants | None:
         tenant = directory.tenant(pid)
         if tenant is None:
             return None
+        if tenant is BROKER:
+            continue
         hidden = hidden or tenant is UNKNOWN
         found.setdefault(tenant.workload, {})[pid] = tenant
     if sample.gpu.split or (found and not hidden):
