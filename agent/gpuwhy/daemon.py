@@ -49,7 +49,7 @@ from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.now import Now
 from gpuwhy.verdict.summary import document
 from gpuwhy.workload import attribute
-from gpuwhy.workload.directory import Directory, Titled
+from gpuwhy.workload.directory import PENDING, Directory, Titled
 from gpuwhy.workload.refreshed import Refreshed
 from gpuwhy.workload.tables import Tables
 
@@ -92,7 +92,9 @@ class Pipeline:
         directory: Directory | None = None,
     ) -> None:
         self.normaliser = Normaliser()
-        self._builder = IntervalBuilder(interval_s, hold=hold)
+        self._builder = IntervalBuilder(
+            interval_s, hold=hold, name_of=(lambda _: None) if directory is None else directory.tenant
+        )
         self._profile = profile
         self._cards = cards
         self._cpu: dict[str, float] = {}
@@ -123,7 +125,7 @@ class Pipeline:
             directory.follow(reading.gpus)
         samples = attribute(self.normaliser.samples(reading), self._owners, directory)
         self.workloads = {
-            sample.gpu: tuple(share.workload for share in sample.shares)
+            sample.gpu: tuple(share.workload for share in sample.shares if share.workload.kind != PENDING)
             for sample in samples
             if sample.shares
         }
@@ -758,9 +760,11 @@ class Agent:
                 stages = self._pipelines[reading.origin] = pipeline(self._config, directory=self._resolver)
             judged = stages.feed(reading)
             self._note(reading, stages)
-            for gpu, workloads in stages.workloads.items():
-                # Theirs too must be scraped at 0 first.
-                self._unseen |= self._ledger.add_workloads(gpu, workloads)
+            added = [
+                self._ledger.add_workloads(gpu, workloads) for gpu, workloads in stages.workloads.items()
+            ]
+            if any(added):
+                self._publish()  # theirs too must be there at 0 before they count
             for interval in judged:
                 self._credit(interval)
         except Exception:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from gpuwhy.catalog import SERIES, WORKLOAD, WORKLOAD_KINDS
 from gpuwhy.exporter import Health, Ledger
-from gpuwhy.exporter.workloads import MOST_RUNS, OTHER
+from gpuwhy.exporter.workloads import MOST_RUNS
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.verdict.types import TimeSplit
 from gpuwhy.verdict.vocabulary import VERDICTS
+from gpuwhy.workload.directory import OTHER
 
 Make = Callable[..., Any]
 

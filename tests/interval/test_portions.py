@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwhy.interval import Interval, IntervalBuilder
+from gpuwhy.interval.builder import MOST_PORTIONS
 from gpuwhy.sample import Sample, Share, Tenant, Workload
 from gpuwhy.source import GpuFacts, GpuReading, Reading
+from gpuwhy.workload.directory import OTHER, PENDING, UNKNOWN
 
 GPU = GpuFacts(0, "GPU-0")
 A, B = Workload("slurm", "a"), Workload("slurm", "b")
@@ -20,15 +22,13 @@ def share(workload: Workload, ratio: float = 1.0, basis: str = "alone", **values
     return Share(workload, ratio, basis, (Tenant(workload, run=f"{workload.name}1"),), values)
 
 
-def interval(*samples: tuple[Share, ...] | None, owners: tuple[int, ...] | None = (1,)) -> Interval:
+def interval(*samples: tuple[Share, ...] | None, name_of: Any = lambda _: None) -> Interval:
     """The interval of five seconds in which each second has these shares."""
-    builder = IntervalBuilder(5.0)
+    builder = IntervalBuilder(5.0, name_of=name_of)
     done: list[list[Interval]] = []
     for at, shares in enumerate(samples):
         end = 101.0 + at
-        one = Sample(
-            GPU, end - 1, end, end, 1.0, {"sm_active_ratio": 0.5}, owners=owners, shares=shares
-        )  # fmt: skip
+        one = Sample(GPU, end - 1, end, end, 1.0, {"sm_active_ratio": 0.5}, owners=(1,), shares=shares)
         done += builder.add(Reading(end, end, 1.0, 1.0, (GpuReading(GPU),)), [one])
     ((only,),) = done
     return only
@@ -49,11 +49,42 @@ def test_one_after_the_other() -> None:
     }
 
 
-def test_seconds_without_a_name_follow_the_others() -> None:
-    """Where the first second's owner was not known yet, it is as likely whoever had the rest."""
-    (portion,) = interval(None, *[(share(A),)] * 4).portions
+def test_seconds_without_a_list_follow_the_others() -> None:
+    """Where the list of processes was not read for a moment, it is as likely whoever had the rest; where it
+    was not for most of the time, that is nobody's.
+    """
+    (portion,) = interval(None, None, *[(share(A),)] * 3).portions
     assert portion.ratio == pytest.approx(1.0)
+    (portion,) = interval(*[None] * 4, (share(A),)).portions
+    assert portion.ratio == pytest.approx(0.2)
     assert interval(*[None] * 5).portions == ()
+
+
+def test_who_was_being_found_out_is_named_at_the_end() -> None:
+    """A process that had no name when it was seen has one when its interval closes, or is unknown."""
+    early = (share(Workload(PENDING, "10"), 0.5, "even"), share(B, 0.5, "even"))
+    late = (share(A, 0.5, "even"), share(B, 0.5, "even"))
+    known = {10: Tenant(A, run="a1")}
+    portions = interval(early, early, *[late] * 3, name_of=known.get).portions
+    assert {each.workload: each.ratio for each in portions} == {
+        A: pytest.approx(0.5),
+        B: pytest.approx(0.5),
+    }
+    assert portions[0].tenants == (Tenant(A, run="a1"),)
+    portions = interval(*[early] * 5).portions
+    assert {each.workload: each.ratio for each in portions} == {
+        UNKNOWN.workload: pytest.approx(0.5),
+        B: pytest.approx(0.5),
+    }
+
+
+def test_very_many_are_other() -> None:
+    """No more than so many have portions of their own, those with most of the time."""
+    crowd = tuple(share(Workload("process", str(at)), 1 / 200, "even") for at in range(200))
+    portions = interval(*[crowd] * 5).portions
+    assert len(portions) == MOST_PORTIONS
+    assert portions[-1].workload == OTHER
+    assert sum(each.ratio for each in portions) == pytest.approx(1.0)
 
 
 def test_values_have_their_seconds() -> None:
@@ -64,18 +95,6 @@ def test_values_have_their_seconds() -> None:
     assert (a.ratio, b.ratio, a.basis) == (pytest.approx(0.25), pytest.approx(0.75), "utilization")
     assert a.stats["cores"].mean == pytest.approx(1.4)
     assert b.stats["cores"].covered_s == pytest.approx(3.0)
-
-
-def test_a_slow_source_does_not_count_twice() -> None:
-    """Samples without a process list lie beside those that have one, and do not name anyone then."""
-    builder = IntervalBuilder(5.0)
-    done: list[list[Interval]] = []
-    for at in range(5):
-        end = 101.0 + at
-        quick = Sample(GPU, end - 1, end, end, 1.0, {"a": 1.0}, owners=(1,), shares=(share(A),))
-        slow = replace(quick, owners=None, shares=(share(B, basis="granted"),))
-        done += builder.add(Reading(end, end, 1.0, 1.0, (GpuReading(GPU),)), [quick, slow])
-    assert [portion.workload for portion in done[0][0].portions] == [A]
 
 
 @given(

@@ -492,9 +492,14 @@ def test_all_of_an_owners_time_is_its_workloads() -> None:
     assert shares(People({}), ()) == {}
 
 
-def test_what_is_not_known_yet_is_nobodys() -> None:
-    """While one of the owners is being found out, and without a list of them, no part is given away."""
-    assert shares(People({10: A, 11: None}), (10, 11)) is None
+def test_what_is_not_known_yet_has_its_part() -> None:
+    """While one of the owners is being found out it has a part of its own, which is nobody else's."""
+    assert shares(People({10: A, 11: None}), (10, 11)) == {"a": (0.5, "even"), "11": (0.5, "even")}
+    use = {10: 0.1, 11: 0.3}
+    assert shares(People({10: A, 11: None}), (10, 11), process_use=use) == {
+        "a": (0.25, "utilization"),
+        "11": (pytest.approx(0.75), "utilization"),
+    }
     assert shares(People({}), None) is None
 
 
@@ -520,22 +525,49 @@ def test_a_grant_counts_where_nobody_works() -> None:
     assert shares(People({10: A}, [A, B]), ()) == {"a": (0.5, "granted"), "b": (0.5, "granted")}
     assert shares(People({10: A}, [B]), (10,)) == {"a": (1.0, "alone")}
     assert shares(People({}), (), holder="ml/llama-0") == {"llama-0": (1.0, "granted")}
-    assert shares(People({}), None, holder="ml/llama-0") == {"llama-0": (1.0, "granted")}
-    assert shares(People({}, [B]), None) == {"b": (1.0, "granted")}
+    assert shares(People({}), (), holder="ml/a-0,ml/b-0") == {
+        "a-0": (0.5, "granted"),
+        "b-0": (0.5, "granted"),
+    }
+
+
+def test_a_grant_without_a_list_of_processes_says_whose_it_is_alone() -> None:
+    """Where nobody lists processes, a grant does not say that nothing runs."""
+    assert shares(People({}), None, holder="ml/llama-0") == {"llama-0": (1.0, "alone")}
+    assert shares(People({}, [B]), None) == {"b": (1.0, "alone")}
+    assert shares(People({}, [A, B]), None) == {"a": (0.5, "even"), "b": (0.5, "even")}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"graphics_active_ratio": 0.0}, {"b": (1.0, "granted")}),
+        ({"graphics_active_ratio": 0.01, "gpu_util_ratio": 0.0}, {"a": (1.0, "alone")}),
+        ({"gpu_util_ratio": 0.0}, {"b": (1.0, "granted")}),
+        ({}, {"a": (1.0, "alone")}),
+    ],
+)
+def test_who_only_holds_a_context_does_not_keep_others_off(values: dict[str, float], expected: Any) -> None:
+    """A monitor's context on a GPU that was given to a job, and on which nothing runs, leaves it the job's."""
+    assert shares(People({10: A}, [B]), (10,), values=values) == expected
 
 
 def test_a_process_out_of_sight_is_its_grants() -> None:
     """Owners in another pid namespace are the pod's that was granted the GPU, if there is one."""
     assert shares(People({10: UNKNOWN}, [B]), (10,)) == {"b": (1.0, "alone")}
     assert shares(People({10: UNKNOWN}), (10,)) == {"unknown": (1.0, "alone")}
-    assert shares(People({10: UNKNOWN, 11: A}, [B]), (10, 11)) == {"a": (1.0, "alone")}
+    both = {"a": (0.5, "even"), "b": (0.5, "even")}
+    assert shares(People({10: UNKNOWN, 11: A}, [B]), (10, 11)) == both
+    assert shares(People({10: UNKNOWN, 11: A}, [A, B]), (10, 11)) == both
+    assert shares(People({10: UNKNOWN, 11: A}, [A]), (10, 11)) == {"a": (1.0, "alone")}
+    assert shares(People({10: UNKNOWN}, [A, B]), (10,)) == {"unknown": (1.0, "alone")}
 
 
 def test_a_broker_has_no_part() -> None:
     """The MPS server beside its clients is none of them; alone it holds the GPU for nobody."""
     assert shares(People({10: BROKER, 11: A}), (10, 11)) == {"a": (1.0, "alone")}
     assert shares(People({10: BROKER}), (10,)) == {}
-    assert shares(People({10: BROKER}, [B]), (10,)) == {"b": (1.0, "alone")}
+    assert shares(People({10: BROKER}, [B]), (10,)) == {"b": (1.0, "granted")}
 
 
 def test_a_board_that_is_split_is_nobodys() -> None:
@@ -556,4 +588,15 @@ def test_those_who_share_have_trees_of_their_own() -> None:
     assert found.values["process_tree_cpu_cores"] == 1111.0
     assert [share.values["process_tree_cpu_cores"] for share in found.shares or ()] == [11.0, 1100.0]
     (alone,) = attribute([one], directory=People({10: A, 20: A}))
-    assert [share.values for share in alone.shares or ()] == [{}]
+    (own,) = alone.shares or ()
+    assert own.values["process_tree_cpu_cores"] == 1111.0
+    (half,) = attribute([one], directory=People({10: A, 20: UNKNOWN}))
+    assert [share.values.get("process_tree_cpu_cores") for share in half.shares or ()] == [11.0, 1100.0]
+
+
+def test_a_slow_sources_sample_names_nobody() -> None:
+    """Beside the sample that has the processes, one without would count the time twice."""
+    quick = sample("GPU-0", (10,), None)
+    slow = replace(quick, owners=None)
+    found = attribute([quick, slow], directory=People({10: A}, [B]))
+    assert [each.shares is None for each in found] == [False, True]

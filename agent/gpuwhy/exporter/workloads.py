@@ -11,8 +11,8 @@ from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source import GpuFacts
 from gpuwhy.verdict import vocabulary
 from gpuwhy.verdict.types import CauseKey, Verdict, WorkloadVerdict
+from gpuwhy.workload.directory import OTHER
 
-OTHER = Workload("other", "other")
 MOST_RUNS = 64  # of one workload on one GPU that are named: time-slicing offers fewer replicas
 
 _VERDICT = SERIES_BY_NAME[f"{PREFIX}workload_verdict_seconds_total"]

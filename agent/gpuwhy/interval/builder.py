@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuwhy.interval.interval import Interval, Portion, Stat
-from gpuwhy.sample import Sample, Tenant, Workload
+from gpuwhy.sample import Sample, Share, Tenant, Workload
 from gpuwhy.sample.signals import DEVICE
 from gpuwhy.source import GpuFacts, Reading
+from gpuwhy.workload.directory import OTHER, PENDING, UNKNOWN
 
 DEFAULT_INTERVAL_S = 5.0
 STEADY = 0.2  # of a slow source's period: how far it may wander
 SILENT_PERIODS = 3  # after which a slow source is waited for no more
+MOST_PORTIONS = 64  # of one GPU: what is more is other
 TAIL = 0.5  # of an interval: a shorter end joins the interval before it
 _DUST_S = 1e-6  # Unix times, the clock of rows without another one, have steps of 2.4e-7
 
 Key = tuple[str, str]
+NameOf = Callable[[int], Tenant | None]
 
 
 _OF_DEVICES = frozenset(signal.name for signal in DEVICE)
@@ -49,8 +52,8 @@ class _Span:
         self.gpus = {**self.gpus, **tail.gpus}
         self.end_s, self.unix_end_s, self.up = tail.end_s, tail.unix_end_s, tail.up
 
-    def intervals(self) -> list[Interval]:
-        return [_interval(self, key, self.pieces.get(key, ())) for key in self.gpus]
+    def intervals(self, name_of: NameOf) -> list[Interval]:
+        return [_interval(self, key, self.pieces.get(key, ()), name_of) for key in self.gpus]
 
 
 class IntervalBuilder:
@@ -63,8 +66,12 @@ class IntervalBuilder:
     that a short tail can be joined to it; without, a tail is an interval of its own.
     """
 
-    def __init__(self, interval_s: float = DEFAULT_INTERVAL_S, *, hold: bool = False) -> None:
+    def __init__(
+        self, interval_s: float = DEFAULT_INTERVAL_S, *, hold: bool = False, name_of: NameOf = lambda _: None
+    ) -> None:
+        """``name_of`` says whose a pid is that was not known when its sample was taken."""
         self._interval_s = interval_s
+        self._name_of = name_of
         self._hold = hold
         self._held: _Span | None = None
         self._start_s: float | None = None
@@ -210,7 +217,7 @@ class IntervalBuilder:
             else:
                 done += self._emit(tail)
         if self._held is not None:
-            done.append(self._held.intervals())
+            done.append(self._held.intervals(self._name_of))
         self._held, self._pieces, self._pending, self._gpus, self._seen = None, {}, [], {}, {}
         self._slow = {}
         return done
@@ -238,11 +245,11 @@ class IntervalBuilder:
     def _emit(self, span: _Span) -> list[list[Interval]]:
         if self._hold:
             held, self._held = self._held, span
-            return [] if held is None else [held.intervals()]
-        return [span.intervals()]
+            return [] if held is None else [held.intervals(self._name_of)]
+        return [span.intervals(self._name_of)]
 
 
-def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
+def _interval(span: _Span, key: Key, pieces: Sequence[_Piece], name_of: NameOf) -> Interval:
     values: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}
     gains: dict[str, float] = {}
@@ -293,37 +300,56 @@ def _interval(span: _Span, key: Key, pieces: Sequence[_Piece]) -> Interval:
         reason_samples=set_in if read_s > 0 else None,
         owners=None if owners is None else frozenset(owners),
         family=frozenset(family),
-        portions=_portions(pieces),
+        portions=_portions(pieces, name_of, covered_s),
         up=key in span.up,
     )
 
 
-def _portions(pieces: Sequence[_Piece]) -> tuple[Portion, ...]:
-    """The parts of workloads in the time for which it is known who held the GPU."""
+def _portions(pieces: Sequence[_Piece], name_of: NameOf, covered_s: float) -> tuple[Portion, ...]:
+    """The parts of workloads in the time for which it is known who held the GPU.
+
+    Where that is less than half of what was read, the rest is nobody's.
+    """
     decided = [piece for piece in pieces if piece.sample.shares is not None]
-    # Samples of a slow source lie beside those that have the processes, and would count twice.
-    seen = [piece for piece in decided if piece.sample.owners is not None] or decided
-    total = sum(piece.seconds for piece in seen)
+    total = sum(piece.seconds for piece in decided)
+    if total < covered_s / 2:
+        total = covered_s
     held: dict[Workload, dict[str, float]] = {}
     tenants: dict[Workload, dict[Tenant, None]] = {}
-    values: dict[Workload, dict[str, tuple[list[float], list[float]]]] = {}
-    for piece in seen:
+    whose: dict[Workload, list[tuple[float, Share]]] = {}
+    for piece in decided:
         for share in piece.sample.shares or ():
-            by_basis = held.setdefault(share.workload, {})
+            workload, runs = share.workload, share.tenants
+            if workload.kind == PENDING:
+                tenant = name_of(int(workload.name)) or UNKNOWN
+                workload, runs = tenant.workload, (tenant,)
+            by_basis = held.setdefault(workload, {})
             by_basis[share.basis] = by_basis.get(share.basis, 0.0) + share.ratio * piece.seconds
-            tenants.setdefault(share.workload, {}).update(dict.fromkeys(share.tenants))
-            signals = values.setdefault(share.workload, {})
-            for name, value in share.values.items():
-                of, weights = signals.setdefault(name, ([], []))
-                of.append(value)
-                weights.append(piece.seconds)
-    return tuple(
+            tenants.setdefault(workload, {}).update(dict.fromkeys(runs))
+            whose.setdefault(workload, []).append((piece.seconds, share))
+    portions = [
         Portion(
             workload,
             min(1.0, sum(by_basis.values()) / total),
             max(by_basis, key=lambda basis: by_basis[basis]),
             tuple(tenants[workload]),
-            {name: Stat(tuple(of), tuple(weights)) for name, (of, weights) in values[workload].items()},
+            # Alone its signals are the interval's.
+            _stats(whose[workload]) if len(held) > 1 else {},
         )
         for workload, by_basis in held.items()
-    )
+    ]
+    if len(portions) <= MOST_PORTIONS:
+        return tuple(portions)
+    portions.sort(key=lambda portion: -portion.ratio)
+    rest = sum(portion.ratio for portion in portions[MOST_PORTIONS - 1 :])
+    return (*portions[: MOST_PORTIONS - 1], Portion(OTHER, min(1.0, rest), portions[-1].basis))
+
+
+def _stats(shares: Sequence[tuple[float, Share]]) -> dict[str, Stat]:
+    values: dict[str, tuple[list[float], list[float]]] = {}
+    for seconds, share in shares:
+        for name, value in share.values.items():
+            of, weights = values.setdefault(name, ([], []))
+            of.append(value)
+            weights.append(seconds)
+    return {name: Stat(tuple(of), tuple(weights)) for name, (of, weights) in values.items()}

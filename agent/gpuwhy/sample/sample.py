@@ -101,13 +101,14 @@ class Tenant:
     """One run of a workload on this host.
 
     ``run`` is the pod, job id or container id. ``profile`` is what the workload aims at, "" = nobody
-    said, and ``hint`` where that was said.
+    said, and ``hint`` where that was said. ``waits`` where something new is not in a reader's table yet.
     """
 
     workload: Workload
     run: str = ""
     profile: str = ""
     hint: str = ""
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,7 @@ class Share:
 
     ``ratio`` is its part of that time. ``basis`` is what the part rests on: "alone", "utilization"
     (the driver's estimate by process), "even", or "granted" where only a scheduler says so and no process
-    of it was seen. ``tenants`` are its runs; ``values`` the signals of its own process tree, absent = not read, and
-    empty where it is alone: then they are the sample's.
+    of it was seen. ``tenants`` are its runs; ``values`` the signals of its own process tree, absent = not read.
     """
 
     workload: Workload

@@ -47,6 +47,8 @@ NAMING_LABELS = frozenset(
 )
 # The kubelet's own name for a pod that it made from a file; the API server's copy of it has another uid.
 _STATIC = "kubernetes.io/config.hash"
+_MIRROR = "kubernetes.io/config.mirror"
+_HASH = re.compile(r"[0-9a-f]{32}")  # what no pod from the API has for a uid
 _RULE = 'a ClusterRole with the rule {apiGroups: [""], resources: [pods], verbs: [list]}'
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 _ADDRESS = re.compile(r"[0-9A-Za-z.:-]+")
@@ -277,7 +279,9 @@ class KubernetesApi:
     def _pod(self, item: _Pod) -> Pod | None:
         said = item.metadata
         labels, annotations = said.labels or {}, said.annotations or {}
-        uid = annotations.get(_STATIC) or said.uid
+        # The copy that the kubelet makes of a pod from a file. Anybody may write the annotation alone.
+        of_file = annotations.get(_STATIC, "") if annotations.get(_MIRROR) else ""
+        uid = of_file if _HASH.fullmatch(of_file) else said.uid
         if not said.name or not _UID.fullmatch(uid):
             return None
         kind, name = _controller(said)

@@ -416,9 +416,10 @@ def parse_job(answer: bytes, number: str, node: str = "") -> Job | None:
     """
     begin = f"JobId={number} " if _JOB_ID.fullmatch(number) else "JobId="
     lines = [line for line in answer.split(b"\n") if line.startswith(begin.encode(errors="replace"))]
-    match = _JOB_ID.match(lines[0][6:17].decode(errors="replace")) if len(lines) == 1 else None
+    match = _JOB_ID.match(lines[0][6:17].decode(errors="replace")) if lines else None
     if match is None:
         return None
+    # Further lines are in somebody's comment, which stands in the first one's end.
     text = lines[0][:_MOST_LINE].decode(errors="replace")
 
     def one(pattern: str) -> str:

@@ -44,7 +44,7 @@ class Case:
     above. ``compute`` (S) is the busiest pipe and ``dram`` (D) the memory interface, each over its
     practical peak. ``board`` is the interval of the board that a MIG slice is cut from: its clocks and
     their events are the slice's, and are exported with the board's row alone. ``hint`` is where
-    ``profile`` was said, "" for the host's own.
+    ``profile`` was said, "" for the host's own. ``part`` is that of one workload of several.
     """
 
     interval: Interval
@@ -52,6 +52,7 @@ class Case:
     profile: str
     board: Interval | None = None
     hint: str = ""
+    part: float = 1.0
     peers: Sequence[Case] = field(default=(), repr=False, compare=False)
     # Rules ask for the same few means over and over; adding up samples each time took most of the stage's time.
     means: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -73,19 +74,16 @@ class Case:
     @property
     def granted(self) -> str:
         """Whose a GPU without a process is all the same, "" where it is nobody's."""
-        named = [portion.workload for portion in self.interval.portions if portion.basis == "granted"]
+        named = [portion.workload for portion in self.interval.portions]
         return "" if self.owners else ", ".join(f"{each.kind} {each.title}" for each in named)
 
     def of_portion(self, portion: Portion, profile: str, hint: str) -> Case:
-        """The case as one of several workloads on the GPU has it: with its own process tree, and its part
-        of what crosses the bus, which nobody counts by process.
+        """The case as one of several workloads on the GPU has it: with its own process tree and its part of
+        what is counted for all of them, without the GPUs that others of them work with.
         """
         means = {name: mean for name, mean in self.means.items() if not name.startswith("process_tree_")}
-        for name in ("pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second"):
-            if name in means:
-                means[name] *= portion.ratio
         means |= {name: stat.mean for name, stat in portion.stats.items()}
-        return replace(self, means=means, profile=profile, hint=hint)
+        return replace(self, means=means, profile=profile, hint=hint, part=portion.ratio, peers=())
 
     @property
     def clocked(self) -> Interval:

@@ -124,7 +124,7 @@ def _judged(case: Case, instead: Finding | None = None) -> _Judged:
         fault = telemetry.judge(case)
         busy = _busy_part(case)
         gap = _gap_part(case)
-        headline = _thin(case) or fault or throttle or instead or _headline(case, busy, gap)
+        headline = instead or _thin(case) or fault or throttle or _headline(case, busy, gap)
     confidence = min(headline.ceiling, _ceiling(case, headline)) * headline.margin
     if headline.verdict == UNKNOWN:
         confidence = {"telemetry-fault": confidence, "mixed": 0.5}.get(headline.cause, 0.0)
@@ -152,9 +152,9 @@ def _profile(portions: Sequence[Portion], host: str) -> tuple[str, str]:
 
 
 def _portion(case: Case, portion: Portion, whole: _Judged) -> WorkloadVerdict:
-    """One workload's verdict: its own where it has a process tree of its own, else the GPU's."""
+    """One workload's verdict: the GPU's where it is alone on it, else what its own process tree says."""
     profile, hint = _profile([portion], case.profile)
-    own = case if not portion.stats else case.of_portion(portion, profile, hint)
+    own = case if len(case.interval.portions) == 1 else case.of_portion(portion, profile, hint)
     judged = whole if own is case else _judged(own)
     return WorkloadVerdict(
         workload=portion.workload,
@@ -175,14 +175,15 @@ def _disagreement(case: Case, headline: Finding, workloads: Sequence[WorkloadVer
     """``unknown/mixed`` where a GPU would be starving, but one of those that work on it is not held up
     by its host: a gap that one of them wants filled may be another's pause.
     """
-    portions = {portion.workload: portion for portion in case.interval.portions if portion.stats}
-    own = [each for each in workloads if each.workload in portions]
-    if headline.verdict != STARVING or len(own) < 2:
+    if headline.verdict != STARVING or len(workloads) < 2:
         return None
-    working = [each for each in own if _works(each, portions[each.workload])]
-    if all(each.verdict == STARVING for each in working):
+    portions = {portion.workload: portion for portion in case.interval.portions}
+    working = [each for each in workloads if _works(each, portions[each.workload])]
+    # Of one that nobody can see it is not known that its host holds it up.
+    seen = [each.verdict == STARVING and bool(portions[each.workload].stats) for each in working]
+    if working and all(seen):
         return None
-    said = ", ".join(f"{each.workload.title} {each.verdict}/{each.cause}" for each in working)
+    said = ", ".join(f"{each.workload.title} {each.verdict}/{each.cause}" for each in workloads)
     return Finding(
         UNKNOWN, "mixed", 1.0, headline.evidence, reason=f"the workloads that share the GPU differ: {said}"
     )

@@ -7,13 +7,24 @@ from typing import Protocol
 
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source import GpuReading
+from gpuwhy.workload.label import clean
 from gpuwhy.workload.tables import Key
+
+TITLE_LENGTH = 128
+PENDING = "pending"  # no kind that is ever exported
 
 # Somebody of whom nothing can be said: a process in another pid namespace, or one that came and went.
 UNKNOWN = Tenant(Workload("unknown", "unknown"))
 
+# Those for which there is no place, all together.
+OTHER = Workload("other", "other")
 # A process that holds a context for others, as the MPS server does for its clients: nobody's work.
 BROKER = Tenant(Workload("unknown", "broker"))
+
+
+def pending(pid: int) -> Tenant:
+    """Stands for a process until it is known whose it is, or until its interval closes."""
+    return Tenant(Workload(PENDING, str(pid)))
 
 
 class Directory(Protocol):
@@ -38,7 +49,8 @@ class Titled:
     """The directory of a recording: all that works in it is the workload that its header names."""
 
     def __init__(self, title: str) -> None:
-        self._tenant = Tenant(Workload("replay", title)) if title else UNKNOWN
+        name = clean(title, TITLE_LENGTH)
+        self._tenant = Tenant(Workload("replay", name)) if name else UNKNOWN
 
     def follow(self, gpus: Sequence[GpuReading]) -> None:
         pass

@@ -7,16 +7,36 @@ same cgroup. It is cut at a process that owns another GPU: that one is judged th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuwhy.sample import HostSample, ProcessSample, Sample, Share, Tenant, Workload
 from gpuwhy.source.cgroup import belongs_to_one_job
-from gpuwhy.workload.directory import BROKER, UNKNOWN, Directory
+from gpuwhy.workload.directory import BROKER, UNKNOWN, Directory, pending
 
 BUSY_WORKER_CORES = 0.5
+STILL = 0.002  # busy time of a GPU on which nothing runs: as ``verdict.rules.idle.NOTHING``
 UNSEEN_CORES = 0.1  # less than this between a cgroup and its processes is when each of them was read
 
 Children = dict[int, list[int]]  # pid -> pids
+
+
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """A host's processes by pid, and the pids by parent and by control group."""
+
+    by_pid: Mapping[int, ProcessSample]
+    children: Children
+    groups: Mapping[str, list[int]]
+
+    @classmethod
+    def of(cls, host: HostSample | None) -> _Processes:
+        by_pid = {} if host is None else host.processes or {}
+        children: Children = {}
+        groups: dict[str, list[int]] = {}
+        for process in by_pid.values():
+            children.setdefault(process.ppid, []).append(process.pid)
+            groups.setdefault(process.cgroup, []).append(process.pid)
+        return cls(by_pid, children, groups)
 
 
 def attribute(
@@ -39,18 +59,24 @@ def attribute(
     for sample in samples:
         for pid in sample.owners or ():
             owned.setdefault(pid, set()).add(sample.gpu.key)
-    children: Children = {}
-    if owned:
-        host = next((sample.host for sample in samples if sample.host is not None), None)
-        for process in ({} if host is None else host.processes or {}).values():
-            children.setdefault(process.ppid, []).append(process.pid)
-    return [_with_tree(sample, owned, children, directory) for sample in samples]
+    host = next((sample.host for sample in samples if sample.host is not None), None)
+    table = _Processes.of(host if owned else None)
+    return [
+        # A slow source's sample lies beside the one that has the processes.
+        _with_tree(
+            sample,
+            owned,
+            table,
+            directory if sample.owners is not None or sample.gpu.key not in read else None,
+        )
+        for sample in samples
+    ]
 
 
 def _with_tree(
     sample: Sample,
     owned: Mapping[int, set[tuple[str, str]]],
-    children: Children,
+    table: _Processes,
     directory: Directory | None,
 ) -> Sample:
     tenants = None if directory is None else _tenants(sample, directory)
@@ -64,23 +90,21 @@ def _with_tree(
     trees: dict[Workload, Mapping[str, float]] = {}
     if host.processes is not None and sample.owners:
         # An owner that is not in the list lives where the agent cannot see it (another pid namespace).
-        owners = [host.processes[pid] for pid in dict.fromkeys(sample.owners) if pid in host.processes]
-        family = _family(owners, host.processes)
+        owners = [table.by_pid[pid] for pid in dict.fromkeys(sample.owners) if pid in table.by_pid]
+        family = _family(owners, table.by_pid)
         if owners:
             elsewhere = {pid for pid, gpus in owned.items() if sample.gpu.key not in gpus}
 
             def tree(owners: Sequence[ProcessSample], cut: set[int]) -> dict[str, float]:
-                return tree_values(owners, _workers(owners, processes, children, cut), host)
+                return tree_values(owners, _workers(owners, table, cut), host, table.groups)
 
-            processes = host.processes
             whole = tree(owners, elsewhere)
             values.update(whole)
             sources.update(dict.fromkeys(whole, "host"))
-            if tenants is not None and len(tenants) > 1:
-                for workload, pids in tenants.items():
-                    own = [owner for owner in owners if owner.pid in pids]
-                    others = {owner.pid for owner in owners if owner.pid not in pids}
-                    trees[workload] = tree(own, elsewhere | others) if own else {}
+            for workload, pids in (tenants or {}).items():
+                own = [owner for owner in owners if owner.pid in pids]
+                others = {owner.pid for owner in owners if owner.pid not in pids}
+                trees[workload] = whole if not others else tree(own, elsewhere | others) if own else {}
     shares = None if tenants is None else _shares(sample, tenants, trees)
     return replace(sample, values=values, sources=sources, family=family, shares=shares)
 
@@ -89,31 +113,51 @@ Tenants = dict[Workload, dict[int, Tenant]]  # by pid; 0 and less where the pid 
 
 
 def _tenants(sample: Sample, directory: Directory) -> Tenants | None:
-    """Who is on the GPU: empty where nobody is, None where that is not known, or not yet."""
+    """Who is on the GPU: empty where nobody is, None where that is not known."""
     found: Tenants = {}
-    hidden = False
+    hidden: dict[int, Tenant] = {}
     for pid in sample.owners or ():
-        tenant = directory.tenant(pid)
-        if tenant is None:
-            return None
-        if tenant is BROKER:
-            continue
-        hidden = hidden or tenant is UNKNOWN
-        found.setdefault(tenant.workload, {})[pid] = tenant
-    if sample.gpu.split or (found and not hidden):
-        return found
-    # To whom it was given says nothing where others use it, and much where nobody does or can be seen.
-    granted = list(directory.granted(sample.gpu.key))
-    if not granted and sample.holder:
-        granted = [directory.holder(name) for name in sample.holder.split(",")]
-    if granted:
-        found.pop(UNKNOWN.workload, None)
-        if not found:
-            for number, tenant in enumerate(granted):
-                found.setdefault(tenant.workload, {})[-number] = tenant
-    elif sample.owners is None:
+        tenant = directory.tenant(pid) or pending(pid)
+        if tenant is UNKNOWN:
+            hidden[pid] = tenant
+        elif tenant is not BROKER:
+            found.setdefault(tenant.workload, {})[pid] = tenant
+    if sample.gpu.split:
+        return {}
+    granted: dict[Workload, list[Tenant]] = {}
+    for tenant in _granted(sample, directory):
+        granted.setdefault(tenant.workload, []).append(tenant)
+    if sample.owners is None and not granted:
         return None
+    if hidden:
+        # To whom it was given and who is not seen works out of sight; else whoever alone was given it.
+        unseen = [workload for workload in granted if workload not in found] or list(granted)
+        whose = unseen[0] if len(unseen) == 1 else UNKNOWN.workload
+        runs = granted.get(whose, [UNKNOWN])
+        found.setdefault(whose, {}).update(dict.fromkeys(hidden, runs[0]))
+        return found
+    if granted and not granted.keys() & found.keys() and (not found or _stands_still(sample)):
+        # Who only holds a context, as monitors do, does not keep the others off; who was given it does.
+        return {
+            workload: {-number: tenant for number, tenant in enumerate(runs)}
+            for workload, runs in granted.items()
+        }
     return found
+
+
+def _granted(sample: Sample, directory: Directory) -> Sequence[Tenant]:
+    granted = directory.granted(sample.gpu.key)
+    if not granted and sample.holder:
+        return [directory.holder(name) for name in sample.holder.split(",")]
+    return granted
+
+
+def _stands_still(sample: Sample) -> bool:
+    """Whether nothing ran in this sample, as far as the best of what says so was read."""
+    for name in ("graphics_active_ratio", "sm_active_ratio", "gpu_util_ratio"):
+        if name in sample.values:
+            return sample.values[name] < STILL
+    return False
 
 
 def _shares(
@@ -125,8 +169,10 @@ def _shares(
     total = sum(used.values())
     shares = []
     for workload, pids in tenants.items():
-        if not sample.owners:
-            basis, ratio = "granted", 1 / len(tenants)
+        if max(pids) <= 0:
+            # Without a list of processes nobody can say that it runs nothing.
+            basis = "granted" if sample.owners is not None else "alone" if len(tenants) == 1 else "even"
+            ratio = 1 / len(tenants)
         elif len(tenants) == 1:
             basis, ratio = "alone", 1.0
         elif total > 0:
@@ -138,23 +184,14 @@ def _shares(
     return tuple(shares)
 
 
-def _workers(
-    owners: Sequence[ProcessSample],
-    processes: Mapping[int, ProcessSample],
-    children: Children,
-    elsewhere: set[int],
-) -> list[ProcessSample]:
+def _workers(owners: Sequence[ProcessSample], table: _Processes, elsewhere: set[int]) -> list[ProcessSample]:
     own = {owner.pid for owner in owners}
     cgroups = {owner.cgroup for owner in owners if belongs_to_one_job(owner.cgroup)}
     # What works for an owner of another GPU is judged there, also where it shares the cgroup.
-    foreign = elsewhere | _descendants(elsewhere, children, own)
-    mates = {
-        process.pid
-        for process in processes.values()
-        if process.cgroup in cgroups and process.pid not in foreign and process.pid not in own
-    }
-    found = mates | _descendants(own | mates, children, elsewhere)
-    return [processes[pid] for pid in found - own]
+    foreign = elsewhere | _descendants(elsewhere, table.children, own)
+    mates = {pid for group in cgroups for pid in table.groups.get(group, ())} - foreign - own
+    found = mates | _descendants(own | mates, table.children, elsewhere)
+    return [table.by_pid[pid] for pid in found - own]
 
 
 def _descendants(roots: Iterable[int], children: Children, cut: Collection[int]) -> set[int]:
@@ -183,9 +220,13 @@ def _family(owners: Iterable[ProcessSample], processes: Mapping[int, ProcessSamp
 
 
 def tree_values(
-    owners: Sequence[ProcessSample], workers: Sequence[ProcessSample], host: HostSample
+    owners: Sequence[ProcessSample],
+    workers: Sequence[ProcessSample],
+    host: HostSample,
+    groups: Mapping[str, list[int]] | None = None,
 ) -> dict[str, float]:
-    """Signals of one process tree over one reading, by name; what was not read is absent.
+    """Signals of one process tree over one reading, by name; what was not read is absent. ``groups`` are the
+    host's pids by control group.
 
     CPU time is that of the processes that were read, and of those that came and went between two looks
     where the owners' cgroup tells of them and holds nobody else.
@@ -199,7 +240,7 @@ def tree_values(
 
     cpu = _gained(everyone)
     if cpu is not None:
-        cpu += _unseen_cores(owners, everyone, host)
+        cpu += _unseen_cores(owners, everyone, host, _Processes.of(host).groups if groups is None else groups)
     owner_cpu = _gained(owners)
     put("cpu_cores", cpu)
     put("owner_cpu_cores", owner_cpu)
@@ -233,7 +274,10 @@ def _gained(processes: Iterable[ProcessSample]) -> float | None:
 
 
 def _unseen_cores(
-    owners: Iterable[ProcessSample], everyone: Sequence[ProcessSample], host: HostSample
+    owners: Iterable[ProcessSample],
+    everyone: Sequence[ProcessSample],
+    host: HostSample,
+    groups: Mapping[str, list[int]],
 ) -> float:
     """CPU time that the owners' cgroups used beyond the processes that were read."""
     used: dict[str, float] = {}
@@ -251,8 +295,7 @@ def _unseen_cores(
         seen = max(_gained(members) or 0.0, _total(process.cpu_cores for process in members) or 0.0)
         missing = cores - seen
         if missing >= UNSEEN_CORES and not any(
-            _is_in(process.cgroup, group) and process.pid not in own
-            for process in (host.processes or {}).values()
+            _is_in(path, group) and not own.issuperset(pids) for path, pids in groups.items()
         ):
             unseen += missing
     return unseen

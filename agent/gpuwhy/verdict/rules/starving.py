@@ -222,7 +222,8 @@ def _launch(case: Case) -> Finding | None:
     # A process uses no less CPU than its hottest thread, whichever of the two was read a moment earlier.
     cpu = max(cpu, HOT.value)
     per_busy = at_least("pcie_receive_bytes_per_busy_second", received / case.busy_low, LAUNCH_PER_BUSY)
-    per_cpu = at_least("pcie_receive_bytes_per_cpu_second", received / cpu, LAUNCH_PER_CPU)
+    # Nobody counts the bytes by process: of those of a shared GPU, a workload's launches are its part.
+    per_cpu = at_least("pcie_receive_bytes_per_cpu_second", case.part * received / cpu, LAUNCH_PER_CPU)
     return _found(case, "launch-bound", hot, per_busy, per_cpu) if per_busy and per_cpu else None
 
 

@@ -23,7 +23,7 @@ _RANDOM = re.compile(r"[a-z]+_[a-z]+[0-9]?")
 
 def tenant(identity: Identity, tables: Tables) -> Tenant | None:
     """Named by its compose service, else by the name that somebody gave it, else by its image, else by the
-    executable. Of a container in another the outer is meant, where the inner is not known here.
+    executable. Of a container in another the outer is meant: what it names inside of itself is its own.
     """
     for path in identity.cgroups:
         if "kubepods" in path or _MONITOR.search(path):
@@ -31,7 +31,7 @@ def tenant(identity: Identity, tables: Tables) -> Tenant | None:
         ids = _ID.findall(path)
         if ids:
             known = [tables.containers[each] for each in ids if each in tables.containers]
-            return _tenant(known[-1] if known else Container(ids[0]), identity)
+            return _tenant(known[0] if known else Container(ids[0]), identity)
         lxc = _LXC.search(path)
         if lxc:
             return Tenant(Workload(KIND, name=lxc[1], owner=identity.user), run=lxc[1])

@@ -66,9 +66,9 @@ def tenant(identity: Identity, tables: Tables) -> Tenant | None:
     uids = [uid for path in identity.cgroups for uid in pod_uids(path)]
     if not uids:
         return None
-    # A cluster in a pod has pods of its own, of which this host's kubelet knows nothing.
-    pod = next((tables.pods[uid] for uid in reversed(uids) if uid in tables.pods), None)
-    return Tenant(Workload(KIND, UNNAMED), run=uids[0]) if pod is None else _of(pod, tables)
+    # What a pod names inside of itself is its own.
+    pod = next((tables.pods[uid] for uid in uids if uid in tables.pods), None)
+    return Tenant(Workload(KIND, UNNAMED), run=uids[0], waits=True) if pod is None else _of(pod, tables)
 
 
 def holder(pod: str, tables: Tables) -> Tenant:

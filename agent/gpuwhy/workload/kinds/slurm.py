@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source.identity import Identity
 from gpuwhy.source.slurm import SLUID, Job
-from gpuwhy.workload.tables import Key, Row, Tables
+from gpuwhy.workload.tables import UNNAMED, Key, Row, Tables
 
 KIND = "slurm"
 
+# From where Slurm makes its groups, which others may not: users and services name only what is theirs.
 _PATH = re.compile(
-    rf"/(?:slurm(?:_[^/]+)?/uid_[0-9]+|(?:[^/]+_)?slurmstepd\.scope)/(?:job_([0-9]{{1,10}})|({SLUID}))(?:/|$)"
+    rf"(?:/\.\.)*(?:/slurm(?:_[^/]+)?/uid_[0-9]+|(?:/system\.slice)?/(?:[^/]+_)?slurmstepd\.scope)"
+    rf"/(?:job_([0-9]{{1,10}})|({SLUID}))(?:/|$)"
 )
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _GPU = re.compile(r"([0-9]{1,4})(?:\.([0-9]+))?")  # with a MIG instance
@@ -22,28 +24,30 @@ _PROFILES = frozenset({"throughput", "latency"})
 
 
 def tenant(identity: Identity, tables: Tables) -> Tenant | None:
-    """The job that a process belongs to by its control group, or by its environment where Slurm uses none.
+    """The job that a process belongs to by its control group.
 
-    The owner is the account, where that is known: it is what Slurm charges and what stands for a team. A user
-    may work for several.
+    The owner is the account, where the controller tells it: it is what Slurm charges and what stands for a
+    team. A user may work for several.
     """
-    number, told = job_of(identity.cgroups), _told(identity)
-    if not number:
-        # Where jobs have control groups, the word of a process that is in none needs one of them.
-        if told not in tables.jobs and any(job.live is not None for job in tables.jobs.values()):
-            return None
-        claimed = tables.jobs.get(told)
-        # Anybody may set a variable; root's containers run for others.
-        if claimed is not None and claimed.user and identity.user not in {claimed.user, "", "root"}:
-            return None
-        number = told
-    elif number not in tables.jobs and not number.isdigit():
-        number = told or number
+    number = job_of(identity.cgroups)
     if not number:
         return None
     job = tables.jobs.get(number)
-    if job is None and told == number:
-        job = Job(number, account=identity.environ.get("SLURM_JOB_ACCOUNT", ""))
+    return _tenant(job or Job(number), identity, tables, waits=job is None)
+
+
+def claimed(identity: Identity, tables: Tables) -> Tenant | None:
+    """The job that a process's environment names, where Slurm uses no control groups.
+
+    Anybody may set a variable: where the job's user is known it must be the process's own, and where jobs
+    have control groups the job must be on this host. Root's processes run for others.
+    """
+    number = _told(identity)
+    job = tables.jobs.get(number)
+    if not number or (job is None and any(each.live is not None for each in tables.jobs.values())):
+        return None
+    if job is not None and job.user and identity.user not in {job.user, "", "root"}:
+        return None
     return _tenant(job or Job(number), identity, tables)
 
 
@@ -70,14 +74,13 @@ def grants(tables: Tables, rows: Sequence[Row]) -> dict[Key, tuple[Tenant, ...]]
 def job_of(cgroups: Sequence[str]) -> str:
     """The id or SLUID of the job in the first path that has one, else ""."""
     for path in cgroups:
-        # Users may name what they like in what is delegated to them.
-        match = None if path.startswith("/user.slice/") or "/user@" in path else _PATH.search(path)
+        match = _PATH.match(path)
         if match:
             return match[1] or match[2]
     return ""
 
 
-def _tenant(job: Job, identity: Identity | None, tables: Tables) -> Tenant:
+def _tenant(job: Job, identity: Identity | None, tables: Tables, *, waits: bool = False) -> Tenant:
     environ = identity.environ if identity is not None and _told(identity) == job.id else {}
     user = job.user or (identity.user if identity else "")
     said = dict(word.partition("=")[::2] for word in _WORD.split(job.comment))
@@ -86,12 +89,13 @@ def _tenant(job: Job, identity: Identity | None, tables: Tables) -> Tenant:
     return Tenant(
         Workload(
             KIND,
-            name=job.name or environ.get("SLURM_JOB_NAME", "") or "unnamed",
+            name=job.name or environ.get("SLURM_JOB_NAME", "") or UNNAMED,
             owner=job.account or user,
         ),
         run=job.array_id or job.id,
         profile=profile,
         hint="Slurm comment" if profile else "",
+        waits=waits,
     )
 
 
