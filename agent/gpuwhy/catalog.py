@@ -40,9 +40,9 @@ WORKLOAD_KINDS = (
     "other",
 )
 REJECTION_REASONS = ("sentinel", "nan", "out-of-range", "backwards", "stale")
-# What says whose a process or a GPU is: the kubelet's grants, the API server's pods, folders that the
+# What says whose a process or a GPU is: /proc, the kubelet's grants, the API server's pods, folders that the
 # kubelet and container engines keep, Slurm's jobs.
-RESOLVERS = ("kubelet", "kubernetes-api", "pod-folders", "slurm", "containers")
+RESOLVERS = ("processes", "kubelet", "kubernetes-api", "pod-folders", "slurm", "containers")
 SOURCES = ("dcgm", "nvml-gpm", "nvml", "dcgm-exporter", "host", "replay", *RESOLVERS)
 HOST_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 PRESSURE_RESOURCES = ("cpu", "io", "memory")

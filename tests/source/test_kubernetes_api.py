@@ -101,10 +101,19 @@ def test_pod_that_nothing_made(api, account, made, name):
 def test_static_pods_have_the_kubelets_uid(api, account):
     """The API server's copy of a pod that the kubelet made from a file has another uid than its groups."""
     static = "8a29ea4e1d8f4c6fb8f0b9a5c8a3a3b1"
-    api.pods = [
-        pod("proxy-node-1", UID, owner=("Node", "node-1"), annotations={"kubernetes.io/config.hash": static})
-    ]
+    marks = {"kubernetes.io/config.hash": static, "kubernetes.io/config.mirror": static}
+    api.pods = [pod("proxy-node-1", UID, owner=("Node", "node-1"), annotations=marks)]
     assert list(reader(api.port, account).read()) == [static]
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_an_annotation_takes_no_other_pods_uid(api, account, mirror):
+    """Whoever writes a pod may write its annotations: another pod's uid there is not believed."""
+    victim, thief = UID, UID.replace("0a1b", "ffff")
+    marks = {"kubernetes.io/config.hash": victim} | ({"kubernetes.io/config.mirror": "x"} if mirror else {})
+    api.pods = [pod("victim", victim), pod("thief", thief, annotations=marks)]
+    found = reader(api.port, account).read()
+    assert {uid: each.name for uid, each in found.items()} == {victim: "victim", thief: "thief"}
 
 
 def test_500_pods_come_in_pages(api, account):

@@ -58,6 +58,10 @@ def test_uid_of_a_path(driver, quality, runtime, uid):
         (f"/machine.slice/libpod_pod{CONTAINER}", []),
         (f"/kubepods/pod{CONTAINER}", []),
         (f"/tripod{UID}", []),
+        # What a user or a service may make of what is delegated to them.
+        (f"/user.slice/user-1000.slice/user@1000.service/app.slice/pod{UID}/x", []),
+        (f"/user.slice/user-1000.slice/user@1000.service/kubepods/pod{UID}/x", []),
+        (f"/system.slice/alice.service/kubepods/pod{UID}/x", []),
         (f"/pod{UID}0", []),
         (f"/pod{UID[:-1]}", []),
         (f"/pod{UID.upper()}", []),

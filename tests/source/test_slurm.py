@@ -110,7 +110,8 @@ def test_a_job_by_its_processes(tmp_path: Path, version: int, node: str) -> None
     tree.process(7, cgroup=slurm_path(version=version, node=node), uid=1000, environ=ENVIRON)
     reader = slurm(tree)
     assert reader.present()
-    job = Job("42", name="train", user="alice", account="vision", partition="gpu", live=True)
+    # Not the account: anybody may set a variable.
+    job = Job("42", name="train", user="alice", partition="gpu", live=True)
     assert reader.read() == {"42": job}
     tree.processes_end(7)
     tree.group_ends(slurm_path(version=version, node=node, step=None))
@@ -179,13 +180,11 @@ def test_arrays(tree: HostTree) -> None:
 # Names of folders by SLUID
 
 
-@pytest.mark.parametrize("named_by", ["daemon", "environment"])
-def test_a_sluid_is_joined_to_its_job(tree: HostTree, named_by: str) -> None:
-    """Slurm 26.05 names folders so."""
-    if named_by == "daemon":
-        daemon(tree, 5, "batch", job=SLUID)
-    environ = ENVIRON if named_by == "environment" else {}
-    tree.process(7, cgroup=slurm_path(SLUID, "batch"), environ=environ, uid=1000)
+def test_a_sluid_is_joined_to_its_job(tree: HostTree) -> None:
+    """Slurm 26.05 names folders so; a user's variable joins nothing."""
+    tree.process(7, cgroup=slurm_path(SLUID, "batch"), environ=ENVIRON, uid=1000)
+    assert slurm(tree).read().keys() == {SLUID}
+    daemon(tree, 5, "batch", job=SLUID)
     jobs = slurm(tree).read()
     assert jobs.keys() == {"42", SLUID}
     assert jobs["42"] is jobs[SLUID]
@@ -438,8 +437,12 @@ def test_what_users_write_is_not_taken_for_another_field(more: dict[str, str], j
     assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_a_second_line_of_the_same_job_is_believed_as_little() -> None:
-    assert parse_job(line(name="x\nJobId=42 JobName=y UserId=root(0) ").encode(), "42") is None
+def test_a_second_line_is_no_jobs() -> None:
+    """A name or comment may hold a line's end: what follows it is not read, and what came before stands."""
+    found = parse_job(line(name="x\nJobId=42 JobName=y UserId=root(0) ").encode(), "42")
+    assert (found.name, found.user, found.account) == ("", "", "")
+    found = parse_job(line(comment="a\nJobId=42 x").encode(), "42")
+    assert (found.user, found.account, found.comment) == ("alice", "vision", "a")
 
 
 @pytest.mark.parametrize(

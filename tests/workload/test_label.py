@@ -77,6 +77,13 @@ def test_selectors(selector: str, fits: bool) -> None:
     assert selects(selector, SERVER) is fits
 
 
+@pytest.mark.parametrize(
+    "selector", ["nvidia/pytorch", "nvidia/*", "container:nvidia/pytorch", "*/nvidia/pytorch"]
+)
+def test_images_have_slashes_in_their_names(selector: str) -> None:
+    assert selects(selector, Workload("container", "nvidia/pytorch"))
+
+
 def test_the_first_selector_that_fits_wins_over_the_pod() -> None:
     """What an operator says goes before what the pod says of itself, and says so."""
     tenant = Tenant(SERVER, profile="throughput", hint="pod label gpuwhy/profile")

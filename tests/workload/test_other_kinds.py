@@ -29,6 +29,7 @@ from gpuwhy.workload.tables import Row, Tables
 OTHER = "d" * 64
 SLUID = "s5K1KKYAYG5D00"
 KINDS = (slurm, container, systemd, process)
+ASKED = (slurm.tenant, container.tenant, systemd.tenant, slurm.claimed, process.tenant)
 NOTHING = Tables()
 
 
@@ -42,7 +43,7 @@ def tables(*jobs: Job, containers: tuple[Container, ...] = ()) -> Tables:
 
 
 def first(of: Identity, known: Tables = NOTHING) -> Tenant:
-    return next(found for kind in KINDS if (found := kind.tenant(of, known)) is not None)
+    return next(found for asked in ASKED if (found := asked(of, known)) is not None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,8 +70,6 @@ TRAIN = Job("42", "train", "alice", "vision", "gpu", live=True)
         slurm_path(version=1, step="0", task=None),
         slurm_path().replace("/system.slice", "/batch.slice"),
         slurm_path() + "/my/own/group",
-        # slurmd in a pod
-        pod_path() + slurm_path(),
         from_inside(slurm_path(), "/system.slice/agent.service"),
         from_inside(slurm_path(version=1), "/a/b/c"),
     ],
@@ -94,6 +93,9 @@ def test_a_job_by_its_group(path: str) -> None:
         # What a user may make of a group that is delegated to them.
         "/user.slice/user-1000.slice/user@1000.service/slurm/uid_0/job_42",
         "/user.slice/slurmstepd.scope/job_42/step_0",
+        "/system.slice/alice.service/slurm/uid_0/job_42",
+        "/system.slice/alice.service/system.slice/slurmstepd.scope/job_42/step_0",
+        pod_path() + slurm_path(),
     ],
 )
 def test_a_group_that_is_no_job(path: str) -> None:
@@ -105,13 +107,14 @@ def test_a_folder_by_sluid() -> None:
     job = Job("42", "train", "alice", "vision", live=True, sluid=SLUID)
     assert first(of, tables(job)).run == "42"
     assert first(of).run == SLUID
+    # Its number is the controller's to tell, not the environment's.
     told = identity(slurm_path(SLUID), SLURM_JOB_ID="42", SLURM_JOB_NAME="train")
-    assert first(told) == Tenant(Workload("slurm", "train", owner="alice"), run="42")
+    assert first(told).run == SLUID
 
 
 def test_the_environment_where_slurm_uses_no_groups() -> None:
     environ = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "train", "SLURM_JOB_ACCOUNT": "vision"}
-    tenant = Tenant(Workload("slurm", "train", owner="vision"), run="42")
+    tenant = Tenant(Workload("slurm", "train", owner="alice"), run="42")
     assert first(identity("/user.slice/user-1000.slice/session-3.scope", **environ)) == tenant
     assert first(identity("/", SLURM_JOBID="42")).run == "42"
     assert slurm.tenant(identity("/", SLURM_JOB_ID="-1"), NOTHING) is None
@@ -122,10 +125,11 @@ def test_a_claim_to_a_job_that_is_not_here() -> None:
     """Where jobs have groups, an environment that was set by hand moves no work to another's account."""
     of = identity("/docker/" + CONTAINER, SLURM_JOB_ID="43")
     assert first(of, tables(TRAIN)).workload.kind == "container"
-    # A job may start containers that are not in its group.
-    assert first(identity("/docker/" + CONTAINER, SLURM_JOB_ID="42"), tables(TRAIN)).run == "42"
+    # What has a container, pod or service of its own is that, whatever it claims.
+    for path in ("/docker/" + CONTAINER, "/system.slice/triton.service"):
+        assert first(identity(path, SLURM_JOB_ID="42"), tables(TRAIN)).workload.kind != "slurm"
     mapped = Job("42", gpus=("0",), mapped=True)
-    assert first(of, tables(mapped)).run == "43"
+    assert first(identity("/", SLURM_JOB_ID="43"), tables(mapped)).run == "43"
 
 
 def test_the_group_is_believed_rather_than_the_environment() -> None:
@@ -251,9 +255,10 @@ def test_a_container_by_its_group(path: str) -> None:
     )
 
 
-def test_the_inner_container_where_it_is_known() -> None:
+def test_of_nested_containers_the_outer_one() -> None:
+    """What a container names inside of itself may be somebody else's name."""
     known = tables(containers=(Container(CONTAINER, "runner"), Container(OTHER, "job")))
-    assert first(identity(f"/docker/{CONTAINER}/docker/{OTHER}"), known).workload.name == "job"
+    assert first(identity(f"/docker/{CONTAINER}/docker/{OTHER}"), known).workload.name == "runner"
 
 
 @pytest.mark.parametrize(
@@ -409,7 +414,7 @@ def test_a_variable_takes_nobody_elses_job() -> None:
     claimed = identity("/user.slice", user="mallory", SLURM_JOB_ID="42")
     for user, believed in (("ann", False), ("mallory", True), ("", True)):
         known = tables(Job("42", name="train", user=user, live=True))
-        found = slurm.tenant(claimed, known)
+        found = slurm.claimed(claimed, known)
         assert (found is not None) is believed
 
 

@@ -65,17 +65,17 @@ def kept(slow: Slow, clock: Clock) -> Refreshed:
 def test_what_was_read_stands(kept: Refreshed, slow: Slow) -> None:
     assert (kept.value, kept.state().used) == ("nothing", False)
     kept.refresh()
-    assert (kept.value, kept.state().up, kept.state().used, kept.reads) == ("table", True, True, 1)
+    assert (kept.value, kept.state().up, kept.state().used) == ("table", True, True)
 
 
 def test_what_was_never_here_is_no_fault(
     kept: Refreshed, slow: Slow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A host without a kubelet is told nothing, and nothing changes hands again and again."""
+    """A host without a kubelet is told nothing."""
     slow.here = False
     for _ in range(3):
         kept.refresh()
-    assert (kept.value, kept.state().used, kept.state().up, kept.reads) == ("nothing", False, False, 1)
+    assert (kept.value, kept.state().used, kept.state().up) == ("nothing", False, False)
     assert not caplog.text
 
 
@@ -146,6 +146,8 @@ def test_one_that_hangs_is_said_to(kept: Refreshed, slow: Slow, clock: Clock) ->
     assert not kept.state().up
     assert "has not answered for 31 s" in kept.state().reason
     assert kept.value == "table"
+    clock.now_s += KEPT_S
+    assert kept.value == "nothing"
     slow.free.set()
     kept.stop()
     kept.join(5)
@@ -156,13 +158,54 @@ def test_it_reads_again_when_hastened(slow: Slow, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(refreshed, "LEAST_S", 0.05)
     kept = Refreshed(slow, "nothing")
     kept.start()
-    _until(lambda: kept.reads == 1)
+    _until(lambda: kept.value == "table")
     slow.answer = "more"
     kept.hasten()
     _until(lambda: kept.value == "more")
     kept.stop()
     kept.join(5)
-    assert kept.reads == 2
+    assert slow.asked == 2
+
+
+def test_the_same_again_is_no_news(kept: Refreshed, slow: Slow) -> None:
+    """Whoever holds the table sees by it that nothing has changed."""
+    slow.answer = {"a": 1}
+    kept.refresh()
+    before = kept.value
+    slow.answer = {"a": 1}
+    kept.refresh()
+    assert kept.value is before
+    slow.answer = {"a": 2}
+    kept.refresh()
+    assert kept.value is not before
+
+
+def test_it_does_not_spin(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is hastened, there is a pause between two reads."""
+    monkeypatch.setattr(refreshed, "LEAST_S", 0.2)
+    kept = Refreshed(slow, "nothing")
+    kept.start()
+    _until(lambda: slow.asked == 1)
+    for _ in range(20):
+        kept.hasten()
+        threading.Event().wait(0.01)
+    assert slow.asked <= 2
+    kept.stop()
+    kept.join(5)
+
+
+def test_what_programs_say_is_one_line_of_the_log(
+    kept: Refreshed, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a second line nor a colour can be forged, and no reason fills the log."""
+    slow.answer = SourceError("scontrol: \x1b[31mno\nWARNING forged " + "x" * 9000)
+    kept.refresh()
+    slow.answer, slow.trouble = "table", "a\nb"
+    kept.refresh()
+    assert all(
+        "\x1b" not in record.getMessage() and "\n" not in record.getMessage() for record in caplog.records
+    )
+    assert max(len(record.getMessage()) for record in caplog.records) < 600
 
 
 def _until(true: Callable[[], bool]) -> None:

@@ -356,4 +356,4 @@ def test_every_kind_and_reader_has_its_place() -> None:
     assert {kind.__module__.rpartition(".")[2] for kind in KINDS} == files
     assert files <= set(WORKLOAD_KINDS)
     made = daemon.make_resolver(configuration.load({}, {}, None).config)
-    assert set(made.states()) == set(RESOLVERS)
+    assert set(made.states()) == set(RESOLVERS), "catalog.RESOLVERS and make_resolver of daemon.py differ"

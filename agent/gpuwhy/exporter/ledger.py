@@ -74,10 +74,11 @@ _SPLITS = tuple(series for series in _of("split") if not series.own_labels)
 
 
 class _GpuRow(Row):
-    __slots__ = ("facts", "index", "last", "now", "unread")
+    __slots__ = ("facts", "identity", "index", "last", "now", "unread")
 
     def __init__(self, facts: GpuFacts) -> None:
-        super().__init__({"gpu": str(facts.index), "uuid": facts.uuid, "mig": facts.mig})
+        self.identity = {"gpu": str(facts.index), "uuid": facts.uuid, "mig": facts.mig}
+        super().__init__(self.identity)
         self.index = facts.index
         self.facts = facts
         self.last: Verdict | None = None
@@ -133,7 +134,8 @@ class Ledger:
 
     def add_workloads(self, facts: GpuFacts, workloads: Iterable[Workload]) -> bool:
         """Show these workloads of a GPU from now on, those that are new at 0; whether any was."""
-        return self._workloads.add(facts, workloads)
+        self.add_gpu(facts)
+        return self._workloads.add(facts.key, self._gpus[facts.key].identity, workloads)
 
     def credit(
         self, verdicts: Sequence[Verdict], host: HostIncrements | None, now: Mapping[GpuKey, Verdict]
@@ -146,7 +148,9 @@ class Ledger:
         for verdict in verdicts:
             self.add_gpu(verdict.gpu)
             self._credit_gpu(self._gpus[verdict.gpu.key], verdict)
-        self._dropped += self._workloads.credit(verdicts)
+        self._dropped += self._workloads.credit(
+            verdicts, {key: row.identity for key, row in self._gpus.items()}
+        )
         for key, row in self._gpus.items():
             row.now = now.get(key)
         if host is not None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuwhy.catalog import PREFIX, SERIES_BY_NAME, WORKLOAD, Series
 from gpuwhy.exporter.rows import Child, Row
 from gpuwhy.exporter.snapshot import GpuKey
+from gpuwhy.exporter.textformat import sample_prefix
 from gpuwhy.sample import Tenant, Workload
-from gpuwhy.source import GpuFacts
 from gpuwhy.verdict import vocabulary
 from gpuwhy.verdict.types import CauseKey, Verdict, WorkloadVerdict
 from gpuwhy.workload.directory import OTHER
 
+MOST_REFUSED = 10_000  # that are remembered, so that none is counted twice
 MOST_RUNS = 64  # of one workload on one GPU that are named: time-slicing offers fewer replicas
 
 _VERDICT = SERIES_BY_NAME[f"{PREFIX}workload_verdict_seconds_total"]
@@ -23,12 +25,12 @@ _SHARE = SERIES_BY_NAME[f"{PREFIX}workload_share_ratio"]
 
 
 class _WorkloadRow(Row):
-    __slots__ = ("profile", "ratio", "tenants")
+    __slots__ = ("labels", "profile", "ratio", "tenants")
 
-    def __init__(self, facts: GpuFacts, workload: Workload) -> None:
+    def __init__(self, identity: Mapping[str, str], workload: Workload) -> None:
         names = (workload.kind, workload.name, workload.namespace, workload.owner)
-        identity = {"gpu": str(facts.index), "uuid": facts.uuid, "mig": facts.mig}
-        super().__init__({**identity, **dict(zip(WORKLOAD, names, strict=True))})
+        self.labels = {**identity, **dict(zip(WORKLOAD, names, strict=True))}
+        super().__init__(self.labels)
         self.ratio: float | None = None  # None = not in the last interval
         self.profile = ""
         self.tenants: dict[Tenant, None] = {}
@@ -41,8 +43,9 @@ class _WorkloadRow(Row):
 class WorkloadRows:
     """Rows by GPU and workload; one thread only may use it.
 
-    At most ``most`` workloads have rows; others are counted as ``OTHER``, and in ``overflows`` once
-    for each time that one comes. A workload that has had no time for ``retention_s`` goes.
+    At most ``most`` workloads have rows. One that comes when all places are taken gets that of the one
+    that has had no time for longest; where all have some, it is counted as ``OTHER``, and once in
+    ``overflows``. A workload that has had no time for ``retention_s`` goes.
     """
 
     def __init__(self, *, most: int, retention_s: float, lost: Iterable[CauseKey]) -> None:
@@ -51,43 +54,44 @@ class WorkloadRows:
         self._retention_s = retention_s
         self._lost = frozenset(lost)
         self._rows: dict[GpuKey, dict[Workload, _WorkloadRow]] = {}
-        self._last_s: dict[Workload, float | None] = {}  # when each had time; None = not yet
-        self._refused: set[Workload] = set()  # of late, so that none is counted twice
+        self._last_s: dict[Workload, float] = {}  # when each was last seen to have time
+        self._refused: dict[Workload, float] = {}  # likewise, so that none is counted twice
+        self._now_s = -math.inf  # end of the newest interval
 
-    def add(self, facts: GpuFacts, workloads: Iterable[Workload]) -> bool:
-        """Shows these from now on, those that are new at 0; whether any was."""
-        rows = self._rows.setdefault(facts.key, {})
-        before = len(rows)
+    def add(self, key: GpuKey, identity: Mapping[str, str], workloads: Iterable[Workload]) -> bool:
+        """Shows these from now on, those that are new at 0; whether any was. ``identity`` are the GPU's labels."""
+        rows = self._rows.setdefault(key, {})
+        added = False
         for workload in workloads:
-            self._row(facts, rows, workload)
-        return len(rows) > before
+            added |= workload not in rows and self._row(rows, identity, workload)[1]
+        return added
 
     def retire_gpu(self, key: GpuKey) -> None:
         """Drops the rows of a GPU that is gone for good."""
         self._rows.pop(key, None)
 
-    def credit(self, verdicts: Sequence[Verdict]) -> int:
-        """Counts one interval; how many values could not be."""
+    def credit(self, verdicts: Sequence[Verdict], identities: Mapping[GpuKey, Mapping[str, str]]) -> int:
+        """Counts one interval; how many values could not be. ``identities`` are the labels of each GPU."""
+        if not verdicts:
+            return 0
         dropped = 0
-        now_s = max((verdict.end_s for verdict in verdicts), default=0.0)
-        self._refused.intersection_update(each.workload for verdict in verdicts for each in verdict.workloads)
+        first = self._now_s == -math.inf
+        self._now_s = max(self._now_s, *(verdict.end_s for verdict in verdicts))
+        if first:
+            self._last_s = dict.fromkeys(self._last_s, self._now_s)
         for verdict in verdicts:
-            rows = self._rows.setdefault(verdict.gpu.key, {})
+            key = verdict.gpu.key
+            rows = self._rows.setdefault(key, {})
             for row in rows.values():
                 row.ratio, row.tenants = None, {}
             for each in verdict.workloads:
-                row = self._row(verdict.gpu, rows, each.workload)
-                self._last_s[each.workload if each.workload in rows else OTHER] = now_s
+                row, _ = self._row(rows, identities[key], each.workload)
                 dropped += self._count(row, each)
-        for workload, last_s in list(self._last_s.items()):
-            if last_s is None:
-                self._last_s[workload] = (
-                    now_s  # it was shown, and its first time comes with the next interval
-                )
-            elif now_s - last_s > self._retention_s:
-                del self._last_s[workload]
-                for rows in self._rows.values():
-                    rows.pop(workload, None)
+        for seen in (self._last_s, self._refused):
+            for workload, last_s in list(seen.items()):
+                if self._now_s - last_s > self._retention_s:
+                    del seen[workload]
+                    self._drop(workload)
         return dropped
 
     def samples(self, series: Series, keys: Iterable[GpuKey]) -> Iterator[tuple[str, float]]:
@@ -101,26 +105,50 @@ class WorkloadRows:
                 elif series is _SHARE:
                     yield row.prefix(series, ()), row.ratio
                 else:
-                    for child in _runs(row):
-                        yield row.prefix(series, child), 1.0
+                    # Not kept, as those of counters are: runs come and go for as long as the agent lives.
+                    for run in _runs(row):
+                        labels = {**row.labels, "run": run, "profile": row.profile}
+                        yield sample_prefix(series.name, labels), 1.0
 
-    def _row(self, facts: GpuFacts, rows: dict[Workload, _WorkloadRow], workload: Workload) -> _WorkloadRow:
-        if workload not in self._last_s and workload != OTHER:
-            named = len(self._last_s) - (OTHER in self._last_s)
-            if named >= self._most:
-                self.overflows += workload not in self._refused
-                self._refused.add(workload)
-                workload = OTHER
-        self._last_s.setdefault(workload, None)
+    def _row(
+        self, rows: dict[Workload, _WorkloadRow], identity: Mapping[str, str], workload: Workload
+    ) -> tuple[_WorkloadRow, bool]:
+        """The row that a workload is counted in, and whether it is new."""
+        if workload != OTHER and workload not in self._last_s and not self._has_place():
+            if workload not in self._refused:
+                self.overflows += 1
+                if len(self._refused) >= MOST_REFUSED:
+                    self._refused.pop(min(self._refused, key=lambda each: self._refused[each]))
+            self._refused[workload] = self._now_s
+            workload = OTHER
+        self._last_s[workload] = self._now_s
         row = rows.get(workload)
-        if row is None:
-            row = rows[workload] = _WorkloadRow(facts, workload)
-        return row
+        if row is not None:
+            return row, False
+        row = rows[workload] = _WorkloadRow(identity, workload)
+        return row, True
+
+    def _has_place(self) -> bool:
+        named = {workload: last_s for workload, last_s in self._last_s.items() if workload != OTHER}
+        if len(named) < self._most:
+            return True
+        # One who has left must not keep out those who come.
+        eldest = min(named, key=lambda workload: named[workload])
+        if named[eldest] >= self._now_s:
+            return False
+        del self._last_s[eldest]
+        self._drop(eldest)
+        return True
+
+    def _drop(self, workload: Workload) -> None:
+        for rows in self._rows.values():
+            rows.pop(workload, None)
 
     def _count(self, row: _WorkloadRow, verdict: WorkloadVerdict) -> int:
         row.ratio = (row.ratio or 0.0) + verdict.ratio
         row.profile = verdict.profile
-        row.tenants.update(dict.fromkeys(verdict.tenants))
+        for tenant in verdict.tenants[:MOST_RUNS]:
+            row.tenants[tenant] = None
         gains: list[tuple[Series, Child, float]] = [
             (_USEFUL, (), verdict.time.useful),
             (_MEASURED, (), verdict.time.measured),
@@ -133,8 +161,6 @@ class WorkloadRows:
         return sum(not row.add(*gain) for gain in gains)
 
 
-def _runs(row: _WorkloadRow) -> Iterator[Child]:
+def _runs(row: _WorkloadRow) -> list[str]:
     # Two tenants of one run differ in what was said of them meanwhile.
-    runs = dict.fromkeys(tenant.run for tenant in row.tenants)
-    for run in list(runs)[:MOST_RUNS]:
-        yield (run, row.profile)
+    return list(dict.fromkeys(tenant.run for tenant in row.tenants))[:MOST_RUNS]

@@ -108,7 +108,7 @@ class Tenant:
     run: str = ""
     profile: str = ""
     hint: str = ""
-    waits: bool = False
+    waits: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ ENVIRON = frozenset(
         "SLURM_ARRAY_JOB_ID",
         "SLURM_ARRAY_TASK_ID",
         "SLURM_JOBID",
-        "SLURM_JOB_ACCOUNT",
         "SLURM_JOB_GPUS",
         "SLURM_JOB_ID",
         "SLURM_JOB_NAME",

@@ -22,7 +22,7 @@ _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 # A pod's part of a control group's path. cgroupfs: "pod<uid>"; systemd: "kubepods-burstable-pod<uid>.slice",
 # with "_" for "-"; containerd's old way: "kubepods-pod<uid>.slice:cri-containerd:<id>".
 _GROUP = re.compile(rf"(?:^|[/-])pod({_UID})(?=$|[/:]|\.slice(?:$|[/:]))")
-_OTHERS = re.compile(r"/user\.slice/|/user@|/(?!kubelet\.service/)[^/]+\.service/")
+_OTHERS = re.compile(r"/user\.slice/|/user@|/(?!(?:kubelet|containerd|crio|docker)\.service/)[^/]+\.service/")
 _LOGS = re.compile(rf"([a-z0-9][a-z0-9-]{{0,62}})_([a-z0-9][a-z0-9.-]{{0,252}})_({_UID})")
 # Where version 1 is searched: one hierarchy is enough, and others keep groups that are long gone.
 _HIERARCHIES = ("memory", "pids", "cpu", "cpu,cpuacct", "systemd", "unified")
@@ -64,7 +64,7 @@ def pod_uids(path: str) -> list[str]:
     """The uids of the pods that a control group's path names, outermost first; as a rule one or none.
 
     The path may begin anywhere, as it does seen from a private namespace. Users and services name what is
-    theirs as they like: below them nothing is a pod, save below a kubelet.
+    theirs as they like: below them nothing is a pod, save below a kubelet's and a container engine's.
     """
     match = _OTHERS.search(path)
     return [found[1].replace("_", "-") for found in _GROUP.finditer(path[: match.start()] if match else path)]

@@ -164,7 +164,6 @@ class Slurm:
         heard = answer is not None and answer != Job(answer.id)
         job = answer if answer and heard else told or Job(number)
         if heard and told:
-            # Not the account: where the controller's word is not clear, a user's own is worth less.
             job = replace(
                 job,
                 name=job.name or told.name,
@@ -248,10 +247,6 @@ class Slurm:
                     continue
                 if match:
                     return match[1].decode()
-        for step in islice(steps, _MOST_STEPS):
-            for identity in self._identities_of(step):
-                if _JOB_ID.fullmatch(number := _id_in(identity.environ)):
-                    return number
         return ""
 
     # The environment of processes
@@ -393,7 +388,6 @@ def _told(number: str, identity: Identity) -> Job:
         id=number,
         name=environ.get("SLURM_JOB_NAME", ""),
         user=identity.user or environ.get("SLURM_JOB_USER", ""),
-        account=environ.get("SLURM_JOB_ACCOUNT", ""),
         partition=environ.get("SLURM_JOB_PARTITION", ""),
         array_id=f"{array}_{task}" if is_array else "",
     )

@@ -16,18 +16,18 @@ log = logging.getLogger("gpuwhy")
 
 MOST_PROCESSES = 1024
 # Of the workers that used so much of a core when last looked at, or are blocked, and of the others that
-# used any CPU time, so many are looked at each time, or where there are more, a third of them.
+# used any CPU time, so many are looked at each time, or where there are more, a quarter of them.
 HOT_FROM = 0.1
 HOT_EACH_LOOK = 16
 AWAKE_EACH_LOOK = 8
-ROUND = 3
+ROUND = 4
 # Of those that used none, so many are looked at each time, and more of them at once while the host uses so
 # many cores that the trees do not account for. The gain of one that wakes up comes late, and then is whole.
 SLEEPERS_EACH_LOOK = 8
 SEARCH_SLEEPERS = 32
 SEARCH_FROM = 0.3
 # Of those that are looked at, so many are asked each time how much they read and wrote.
-READERS_EACH_LOOK = 12
+READERS_EACH_LOOK = 8
 # So many owners, and workers that use CPU time, are asked each time for children.
 OWNERS_EACH_LOOK = 4
 PARENTS_EACH_LOOK = 4

@@ -42,14 +42,10 @@ def selects(selector: str, workload: Workload) -> bool:
     kind, colon, rest = selector.partition(":")
     if not colon:
         kind, rest = "*", selector
+    if not fnmatchcase(workload.kind, kind):
+        return False
     namespace, slash, name = rest.partition("/")
-    if not slash:
-        namespace, name = "*", rest
-    return all(
-        fnmatchcase(value, pattern)
-        for value, pattern in (
-            (workload.kind, kind),
-            (workload.namespace, namespace),
-            (workload.name, name),
-        )
+    # Images have slashes in their names.
+    return fnmatchcase(workload.name, rest) or bool(
+        slash and fnmatchcase(workload.namespace, namespace) and fnmatchcase(workload.name, name)
     )

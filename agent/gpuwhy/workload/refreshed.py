@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 from gpuwhy.source import SourceError
 from gpuwhy.source.ladder import SourceState, name_thread
+from gpuwhy.workload.label import clean
 
 log = logging.getLogger("gpuwhy")
 
 EVERY_S = 15.0
 LEAST_S = 2.0  # between two reads, whoever asks for one at once
 KEPT_S = 300.0  # what was said before: a kubelet that is updated comes back within minutes
+LONGEST_REASON = 500  # programs and servers say what they like
 HANGS_S = 30.0  # longer than any reader may take
 
 
@@ -41,13 +43,12 @@ class Refreshed:
     """Reads at every ``EVERY_S``, and at once after ``hasten``.
 
     ``value`` is what was read last, ``empty`` before that, where there is nothing to read, and when it has
-    failed for ``KEPT_S``. ``reads`` counts how often it changed hands.
+    failed, or hung, for ``KEPT_S``.
     """
 
     def __init__(self, reader: Reader, empty: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = reader.name
-        self.reads = 0
-        self.value = empty
+        self._value = empty
         self._reader = reader
         self._empty = empty
         self._clock = clock
@@ -55,8 +56,12 @@ class Refreshed:
         self._began_s: float | None = None
         self._read_s = clock()
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def value(self) -> Any:
+        return self._value if self._clock() - self._read_s <= KEPT_S else self._empty
 
     def state(self) -> SourceState:
         """How it is; ``used`` is whether there is anything of its kind on this host."""
@@ -75,7 +80,7 @@ class Refreshed:
 
     def stop(self) -> None:
         """Tells it to end."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
 
     def join(self, timeout_s: float) -> None:
@@ -91,12 +96,12 @@ class Refreshed:
                 self._absent()
                 return
             table = self._reader.read()
-            self._put(table, SourceState(up=True, reason=self._reader.trouble))
+            self._put(table, SourceState(up=True, reason=clean(self._reader.trouble, LONGEST_REASON)))
         except SourceError as error:
-            self._failed(str(error))
+            self._failed(clean(str(error), LONGEST_REASON))
         except Exception as error:
             log.exception("%s could not be read; please report it", self.name)
-            self._failed(str(error) or type(error).__name__)
+            self._failed(clean(str(error), LONGEST_REASON) or type(error).__name__)
         finally:
             self._began_s = None
 
@@ -105,30 +110,30 @@ class Refreshed:
             log.info("%s answers again", self.name)
         if state.up and state.reason and state.reason != self._state.reason:
             log.warning("%s: %s", self.name, state.reason)
-        self.value, self._state, self._read_s = value, state, self._clock()
-        self.reads += 1
+        if value != self._value:  # whoever holds the old one sees that nothing is new
+            self._value = value
+        self._state, self._read_s = state, self._clock()
 
     def _absent(self) -> None:
         # A kubelet that starts again takes its socket away for a moment.
         if self._state.used and self._clock() - self._read_s <= KEPT_S:
             self._failed("it was on this host, and is gone")
-        elif self._state.used or not self.reads:
+        else:
             self._put(self._empty, SourceState(up=False, used=False, reason="not on this host"))
 
     def _failed(self, why: str) -> None:
         if self._state.reason != why:
             log.warning("%s: %s", self.name, why)
         self._state = SourceState(up=False, reason=why)
-        if self._clock() - self._read_s > KEPT_S:
-            self.value = self._empty
-            self.reads += 1
 
     def _run(self) -> None:
         name_thread()
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
+            if self._stopping.is_set():  # it may have been told to just before
+                return
             self.refresh()
             began = self._clock()
             self._wake.wait(EVERY_S)
-            while not self._stopping and (left := began + LEAST_S - self._clock()) > 0:
+            while not self._stopping.is_set() and (left := began + LEAST_S - self._clock()) > 0:
                 time.sleep(min(left, 0.1))

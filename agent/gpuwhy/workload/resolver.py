@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuwhy.sample import Tenant, Workload
+from gpuwhy.sample import Tenant
 from gpuwhy.source import GpuReading
 from gpuwhy.source.identity import Identities, Identity
 from gpuwhy.source.ladder import SourceState, name_thread
 from gpuwhy.workload.directory import BROKER, UNKNOWN
 from gpuwhy.workload.kinds import container, kubernetes, process, slurm, systemd
 from gpuwhy.workload.label import label
-from gpuwhy.workload.refreshed import Refreshed
-from gpuwhy.workload.tables import UNNAMED, Key, Row, Tables
+from gpuwhy.workload.refreshed import HANGS_S, Refreshed
+from gpuwhy.workload.tables import Key, Row, Tables
 
 log = logging.getLogger("gpuwhy")
 
@@ -27,6 +27,7 @@ KINDS: tuple[Callable[[Identity, Tables], Tenant | None], ...] = (
     kubernetes.tenant,
     container.tenant,
     systemd.tenant,
+    slurm.claimed,  # anybody may set a variable: only who is nothing else is believed
     process.tenant,
 )
 GRANTS: tuple[Callable[[Tables, Sequence[Row]], Mapping[Key, tuple[Tenant, ...]]], ...] = (
@@ -45,13 +46,12 @@ STOP_S = 0.3
 
 @dataclass(slots=True)
 class _Known:
-    """A process that owns a GPU: who it is, since when that is known, when it was read and last asked for.
+    """A process that owns a GPU: who it is, when it was read and when it was last asked for.
 
     ``tenant`` is whose it is by the tables as they are, None where that has to be found out.
     """
 
     identity: Identity
-    since_s: float
     read_s: float
     asked_s: float
     tenant: Tenant | None = None
@@ -90,13 +90,16 @@ class Resolver:
         self._held: dict[int, Key] = {}  # a GPU of each owner's
         self._known: dict[int, _Known] = {}
         self._unseen: dict[int, float] = {}  # pids that were never there, by when they were last asked for
+        self._waiting: dict[tuple[str, str], float] = {}  # runs that no table has, by when they came
         self._tenants: dict[int, Tenant] = {}
         self._granted: dict[Key, tuple[Tenant, ...]] = {}
         self._tables = fixed
-        self._reads: tuple[int, ...] | None = None
+        self._holders: dict[str, tuple[Tables, Tenant]] = {}  # by the name that a source gives
+        self._values: dict[str, Any] = {}
         self._granted_for: tuple[Row, ...] = ()
+        self._looked_s = clock()
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._troubled = False
         self._thread = threading.Thread(target=self._run, name="gpuwhy-whose", daemon=True)
 
@@ -107,7 +110,7 @@ class Resolver:
 
     def stop(self) -> None:
         """Ends the threads, without waiting for one that hangs."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
         for reader in self._readers.values():
             reader.stop()
@@ -118,8 +121,13 @@ class Resolver:
             self._thread.join(max(0.0, until - time.monotonic()))
 
     def states(self) -> dict[str, SourceState]:
-        """How the readers are, by name."""
-        return {reader.name: reader.state() for reader in self._readers.values()}
+        """How the readers are, by name, and ``/proc`` itself, which may hang on one process."""
+        late = self._clock() - self._looked_s
+        own = SourceState(up=True)
+        if late > HANGS_S:
+            own = SourceState(up=False, reason=f"the processes on GPUs have not been read for {late:.0f} s")
+        readers = {reader.name: reader.state() for reader in self._readers.values()}
+        return {"processes": own, **readers}
 
     def lacks(self) -> list[str]:
         """What keeps GPUs from having a name, each with the remedy; of the last round."""
@@ -127,7 +135,7 @@ class Resolver:
         hidden = sum(pid in self._unseen for pid in wanted)
         known = [known for pid, known in list(self._known.items()) if pid in wanted]
         refused = sum(bool(each.identity.refused) for each in known)
-        unnamed = {each.kind for pid in wanted if (each := self._unnamed(pid)) is not None}
+        unnamed = {kind for kind, _ in list(self._waiting)}
         said = {
             f"{hidden} of {len(wanted)} processes on GPUs are not in /proc: share the host's pid namespace "
             "(hostPID in Kubernetes, docker --pid=host)": hidden > 0,
@@ -139,10 +147,6 @@ class Resolver:
             "to run scontrol": "slurm" in unnamed,
         }
         return [sentence for sentence, true in said.items() if true]
-
-    def _unnamed(self, pid: int) -> Workload | None:
-        tenant = self._tenants.get(pid)
-        return tenant.workload if tenant is not None and tenant.workload.name == UNNAMED else None
 
     def follow(self, gpus: Sequence[GpuReading]) -> None:
         wanted = frozenset(pid for gpu in gpus for pid in gpu.owners or ())
@@ -162,37 +166,43 @@ class Resolver:
         return self._granted.get(key, ())
 
     def holder(self, name: str) -> Tenant:
-        job = name.removeprefix("job:")
-        found = kubernetes.holder(name, self._tables) if job == name else slurm.holder(job, self._tables)
-        return self._label(found)
+        known = self._holders.get(name)
+        if known is None or known[0] is not self._tables:
+            job = name.removeprefix("job:")
+            tables = self._tables
+            found = kubernetes.holder(name, tables) if job == name else slurm.holder(job, tables)
+            known = self._holders[name] = (tables, self._label(found))
+            while len(self._holders) > MOST_PIDS:
+                self._holders.pop(next(iter(self._holders)))
+        return known[1]
 
     def look(self) -> None:
         """One round, in the caller's thread."""
         now = self._clock()
-        reads = tuple(reader.reads for reader in self._readers.values())
-        news = reads != self._reads
+        values = {field: reader.value for field, reader in self._readers.items()}
+        rows, held = self._rows, self._held
+        news = any(values[field] is not self._values.get(field) for field in values)
         if news:
             self._minors = self._minors_of()
-            values: dict[str, Any] = {field: reader.value for field, reader in self._readers.items()}
-            self._tables, self._reads = kubernetes.joined(replace(self._fixed, **values)), reads
+            self._tables, self._values = kubernetes.joined(replace(self._fixed, **values)), values
+        if news or rows != self._granted_for:
+            self._granted = self._grants(rows)
+            self._granted_for = rows
             for known in self._known.values():
                 known.tenant = None
-        rows = self._rows
-        if news or rows != self._granted_for:
-            self._granted_for = rows
-            self._granted = self._grants(rows)
         tenants: dict[int, Tenant] = {}
-        waits = False
+        waiting: dict[tuple[str, str], float] = {}
         for pid in self._followed(now):
-            tenant = self._tenant(pid, now)
-            if tenant is None:
-                waits = True
-            else:
+            tenant = self._tenant(pid, held.get(pid), now, waiting)
+            if tenant is not None:
                 tenants[pid] = tenant
         self._tenants = tenants
-        if waits:
+        if waiting.keys() - self._waiting.keys():
+            # Something new: whoever knows of it is asked at once.
             for reader in self._readers.values():
                 reader.hasten()
+        self._waiting = waiting
+        self._looked_s = now
 
     def _grants(self, rows: Sequence[Row]) -> dict[Key, tuple[Tenant, ...]]:
         granted: dict[Key, tuple[Tenant, ...]] = {}
@@ -209,50 +219,72 @@ class Resolver:
                 self._known[pid].asked_s = now
             elif pid in self._unseen:
                 self._unseen[pid] = now
-        self._known = {pid: known for pid, known in self._known.items() if now - known.asked_s <= KEPT_S}
-        self._unseen = {pid: asked for pid, asked in self._unseen.items() if now - asked <= KEPT_S}
+        recent = sorted(
+            (known for known in self._known.items() if now - known[1].asked_s <= KEPT_S),
+            key=lambda item: -item[1].asked_s,
+        )
+        self._known = dict(recent[:MOST_PIDS])
+        unseen = sorted(
+            (item for item in self._unseen.items() if now - item[1] <= KEPT_S), key=lambda item: -item[1]
+        )
+        self._unseen = dict(unseen[:MOST_PIDS])
         return {*wanted, *self._known, *self._unseen}
 
-    def _tenant(self, pid: int, now: float) -> Tenant | None:
-        start = self._identities.start(pid)
+    def _tenant(
+        self, pid: int, key: Key | None, now: float, waiting: dict[tuple[str, str], float]
+    ) -> Tenant | None:
         known = self._known.get(pid)
+        if known is None and pid in self._unseen and pid not in self._wanted:
+            return UNKNOWN
+        start = self._identities.start(pid)
         if start is not None and (
             known is None or known.identity.start_ticks != start or now - known.read_s >= REREAD_S
         ):
             identity = self._identities.read(pid)
             if identity is not None:
-                new = known is None or known.identity.start_ticks != identity.start_ticks
-                since = now if new or known is None else known.since_s
-                known = self._known[pid] = _Known(identity, since, now, now)
+                known = self._known[pid] = _Known(identity, now, now if known is None else known.asked_s)
         if known is None:
             self._unseen[pid] = self._unseen.get(pid, now)
             return UNKNOWN
         self._unseen.pop(pid, None)
         if known.tenant is None:
-            known.tenant = self._named(pid, known, now)
+            known.tenant = self._named(known, key, now, waiting)
         return known.tenant
 
-    def _named(self, pid: int, known: _Known, now: float) -> Tenant | None:
+    def _named(
+        self, known: _Known, key: Key | None, now: float, waiting: dict[tuple[str, str], float]
+    ) -> Tenant | None:
         # Anybody may call a program so, and would get rid of its time.
         if known.identity.executable in MPS_SERVER and known.identity.user == "root":
             return BROKER
         tenant = next(found for kind in KINDS if (found := kind(known.identity, self._tables)) is not None)
-        if tenant.workload.name == UNNAMED:
-            if now - known.since_s < PATIENCE_S:
+        if tenant.waits:
+            run = (tenant.workload.kind, tenant.run)
+            waiting[run] = self._waiting.get(run, now)
+            if now - waiting[run] < PATIENCE_S:
                 return None
             # A pod that nothing else names may be the only one that was given its GPU.
-            holders = self._granted.get(self._held.get(pid, ("", "")), ())
-            if len(holders) == 1 and holders[0].workload.kind == tenant.workload.kind:
+            holders = () if key is None else self._granted.get(key, ())
+            if len(holders) == 1 and self._is_nameless(holders[0], tenant):
                 return holders[0]
-        return self._label(tenant)
+        return self._label(replace(tenant, waits=False))
+
+    def _is_nameless(self, holder: Tenant, tenant: Tenant) -> bool:
+        """Whether a grant is all that is known of its pod, so that ``tenant`` may be it."""
+        named = (holder.workload.namespace, holder.run)
+        return holder.workload.kind == tenant.workload.kind == kubernetes.KIND and not any(
+            (pod.namespace, pod.name) == named for pod in self._tables.pods.values()
+        )
 
     def _label(self, tenant: Tenant) -> Tenant:
         return label(tenant, self._profiles, self._most)
 
     def _run(self) -> None:
         name_thread()
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
+            if self._stopping.is_set():  # it may have been told to just before
+                return
             try:
                 self.look()
                 self._troubled = False
@@ -261,5 +293,5 @@ class Resolver:
                     log.exception("whose the GPUs' processes are could not be found out; please report it")
                 self._troubled = True
             self._wake.wait(LOOK_S)
-            if not self._stopping:
+            if not self._stopping.is_set():
                 time.sleep(0.05)  # many owners may come at once

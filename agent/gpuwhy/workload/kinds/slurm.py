@@ -14,7 +14,7 @@ KIND = "slurm"
 
 # From where Slurm makes its groups, which others may not: users and services name only what is theirs.
 _PATH = re.compile(
-    rf"(?:/\.\.)*(?:/slurm(?:_[^/]+)?/uid_[0-9]+|(?:/system\.slice)?/(?:[^/]+_)?slurmstepd\.scope)"
+    rf"(?:/\.\.)*(?:/slurm(?:_[^/]+)?/uid_[0-9]+|(?:/(?!user\.slice/)[^/]+\.slice)?/(?:[^/]+_)?slurmstepd\.scope)"
     rf"/(?:job_([0-9]{{1,10}})|({SLUID}))(?:/|$)"
 )
 _NUMBER = re.compile(r"[0-9]{1,10}")
