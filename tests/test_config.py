@@ -115,6 +115,34 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
     assert all(way.config != load(replay, {}, default_path=NOWHERE).config for way in ways)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "{foo: latancy}",
+            "workloads.profiles.foo is 'latancy' (F:2): set it to latency, throughput or unknown, or remove it",
+        ),
+        (
+            '{"pod:foo": latency}',
+            "workloads.profiles.pod:foo (F:2) is not named as it must be: workloads.profiles takes",
+        ),
+        ('{"kubernetes:": latency}', "workloads.profiles.kubernetes: (F:2) is not named as it must be"),
+        ("{foo: {bar: latency}}", "workloads.profiles.foo is a mapping (F:2): set it to latency, throughput"),
+        ("[foo]", "workloads.profiles is a list (F:2): set it to a mapping from selector"),
+    ],
+)
+def test_what_is_wrong_with_a_selector_or_its_value(text: str, problem: str, file: Path) -> None:
+    """Of a mapping the entry is named, and whether its name or its value has to be mended."""
+    (said,) = file_problems(file, f"workloads:\n  profiles: {text}\n")
+    assert said.startswith(problem)
+
+
+@pytest.mark.parametrize("text", ['""', "host"])
+def test_the_hosts_root_is_a_path(text: str, file: Path) -> None:
+    (said,) = file_problems(file, f"agent:\n  host_root: {text}\n")
+    assert "set it to an absolute path, / on the host itself" in said
+
+
 def test_flags_may_bring_values_of_their_type() -> None:
     """A command line that has parsed its numbers and switches hands them on as they are; None is not given."""
     flags = {

@@ -78,6 +78,11 @@ def _check_folder(text: str) -> None:
         raise ValueError(text)
 
 
+def _check_root(text: str) -> None:
+    if not text.startswith("/"):
+        raise ValueError(text)
+
+
 def _check_url(text: str) -> None:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or parts.username:
@@ -95,8 +100,9 @@ def _check_label(text: str) -> None:
 
 def _check_selectors(profiles: Mapping[str, str]) -> None:
     for selector in profiles:
-        kind, colon, _ = selector.partition(":")
-        if not selector or (colon and kind not in {*SELECTED_KINDS, "*"}):
+        kind, colon, rest = selector.partition(":")
+        name = (rest if colon else kind).rpartition("/")[2]
+        if not name or (colon and kind not in {*SELECTED_KINDS, "*"}):
             raise ValueError(selector)
 
 
@@ -177,8 +183,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         _option(
             "where the host's file system is mounted, for an agent in a container: below it `proc`, "
             "`sys/fs/cgroup`, `var/log/pods` and the like are looked for first, and then at their usual places",
-            expected="an absolute path",
-            check=_check_folder,
+            expected="an absolute path, / on the host itself",
+            check=_check_root,
         ),
     ] = "/"
     log_level: Annotated[
@@ -273,7 +279,7 @@ class WorkloadsConfig(Struct, frozen=True, kw_only=True):
         _option(
             "what workloads aim at, by selector: `NAME`, `NAMESPACE/NAME` or `KIND:NAMESPACE/NAME`, where `*` "
             "stands for anything; the first that fits wins over what pods and jobs say of themselves",
-            expected="a mapping from selector (KIND is slurm, kubernetes, container, systemd or process) to "
+            expected=f"a mapping from selector ([KIND:][NAMESPACE/]NAME, KIND one of {', '.join(SELECTED_KINDS)}) to "
             "throughput, latency or unknown",
             check=_check_selectors,
             example={"kubernetes:serving/*": "latency"},
@@ -358,6 +364,7 @@ class Option:
     holder: type[Struct]
     items: tuple[Option, ...]
     mapping: bool
+    entry: str
 
     @property
     def section(self) -> str:
@@ -401,7 +408,16 @@ def _rows(prefix: str, holder: type[Struct]) -> Iterator[Option]:
             and isinstance(kind.type.value_type, inspect.StructType)
             else (),
             mapping=isinstance(kind.type, inspect.DictType),
+            entry=_words(kind.type.value_type) if isinstance(kind.type, inspect.DictType) else "",
         )
+
+
+def _words(kind: inspect.Type) -> str:
+    """What one value of a mapping takes, "" where it is a mapping itself."""
+    if isinstance(kind, inspect.LiteralType):
+        *others, last = sorted(map(str, kind.values))
+        return f"{', '.join(others)} or {last}"
+    return ""
 
 
 def _expected(kind: inspect.Type, annotation: Any) -> str:
@@ -534,13 +550,22 @@ def _value(option: Option, key: str, given: _Given, problems: list[str]) -> obje
 
 def _checked(option: Option, raw: object, key: str, given: _Given, problems: list[str]) -> Any:
     """``raw`` as the option wants it; after a problem, nothing."""
+    entry = option.mapping and isinstance(raw, dict)
+    expected = option.entry if entry else option.expected
     try:
         # Text becomes what the field wants, so that file, environment and flags are read alike.
         value = getattr(msgspec.convert({option.name: raw}, option.holder, strict=False), option.name)
+    except (msgspec.ValidationError, ValueError):
+        problems.append(_wrong(key, given, expected, _default(option)))
+        return {} if option.mapping else None
+    try:
         if option.check:
             option.check(value)
-    except (msgspec.ValidationError, ValueError):
-        problems.append(_wrong(key, given, option.expected, _default(option)))
+    except ValueError:
+        wrong = _wrong(key, given, option.expected, _default(option))
+        if entry:
+            wrong = f"{key} ({given.origin}) is not named as it must be: {option.key} takes {option.expected}"
+        problems.append(wrong)
         return {} if option.mapping else None
     return value
 

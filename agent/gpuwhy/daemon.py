@@ -447,9 +447,10 @@ def make_host(config: Config) -> HostSource:
 
 
 def on_host(config: Config, path: str) -> Path:
-    """Where a path of the host lies: below ``agent.host_root`` where that has it."""
-    below = Path(config.agent.host_root, path)
-    return below if below.exists() else Path("/", path)
+    """Where a path of the host lies: below ``agent.host_root`` where that has its folder, or it."""
+    below, usual = Path(config.agent.host_root, path.lstrip("/")), Path("/", path)
+    # What comes and goes, as sockets do, is looked for where its folder is.
+    return below if below.exists() or (below.parent.is_dir() and not usual.exists()) else usual
 
 
 def make_resolver(config: Config) -> Resolver:
@@ -464,9 +465,15 @@ def make_resolver(config: Config) -> Resolver:
 
     options = config.workloads
     proc, cgroup = on_host(config, "proc"), on_host(config, "sys/fs/cgroup")
-    passwd = None if config.agent.host_root == "/" else Path(config.agent.host_root, "etc/passwd")
+    if not Path(config.agent.host_root).is_dir():
+        log.warning(
+            "agent.host_root: %s is no folder; the host's files are read at their usual places",
+            config.agent.host_root,
+        )
+    passwd = Path(config.agent.host_root, "etc/passwd") if config.agent.host_root != "/" else None
+    passwd = passwd if passwd is not None and passwd.exists() else None
     identities, node = Identities(proc, passwd=passwd), node_name(os.environ)
-    folder = Path(options.slurm_job_folder) if options.slurm_job_folder else None
+    folder = on_host(config, options.slurm_job_folder) if options.slurm_job_folder else None
     readers: dict[str, Refreshed] = {
         "jobs": Refreshed(
             Slurm(
@@ -478,7 +485,7 @@ def make_resolver(config: Config) -> Resolver:
         "folders": Refreshed(PodFolders(on_host(config, "var/log/pods"), cgroup), {}),
     }
     if options.kubelet_socket:
-        socket = on_host(config, options.kubelet_socket.lstrip("/"))
+        socket = on_host(config, str(Path(options.kubelet_socket).parent)) / Path(options.kubelet_socket).name
         readers["grants"] = Refreshed(Kubelet(socket), ())
     if options.kubernetes_api:
         api = KubernetesApi(node, owner_label=options.owner_label, profile_label=options.profile_label)

@@ -363,9 +363,9 @@ def test_less_busy_threads_of_many_are_read_in_turn(fake: FakeHost, monkeypatch:
     opened = Opened(monkeypatch)
     for look in range(30):
         for tid in tids[1:13]:
-            used = look * SECOND // (25 if tid == 11 else 100)
+            used = look * SECOND // (25 if tid == 11 else 50)
             fake.thread(10, tid, SECOND + used, look * SECOND // 1000)
-        fake.put("10/stat", stat_line(10, utime=15 * look * TICKS // 100, threads=count))
+        fake.put("10/stat", stat_line(10, utime=26 * look * TICKS // 100, threads=count))
         opened.paths.clear()
         seen.append(owner(fake, source))
         read.append(sum(path.endswith("/schedstat") for path in opened.paths))

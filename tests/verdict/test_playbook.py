@@ -18,7 +18,7 @@ each_play = pytest.mark.parametrize("play", PLAYBOOK, ids=lambda play: "/".join(
 # fmt: off
 PROGRAMS = frozenset({
     "all_reduce_perf", "cat", "cut", "dcgmi", "dmesg", "gpuwhy", "grep", "ipmitool", "kubectl", "ncu", "nproc", "nsys",
-    "nvidia-bug-report.sh", "nvidia-smi", "perf", "pidstat", "ps", "py-spy", "sinfo", "systemctl", "top",
+    "nvidia-bug-report.sh", "nvidia-smi", "perf", "pidstat", "ps", "py-spy", "scontrol", "sinfo", "systemctl", "top",
 })
 # fmt: on
 GPUWHY_COMMANDS = frozenset({"baseline", "doctor", "explain"})

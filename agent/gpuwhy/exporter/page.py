@@ -9,6 +9,7 @@ from html import escape
 from gpuwhy import __version__
 from gpuwhy.exporter.snapshot import GpuNow, Snapshot
 from gpuwhy.exporter.textformat import encodable
+from gpuwhy.verdict.summary import titles
 from gpuwhy.verdict.types import Verdict
 from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY
 from gpuwhy.verdict.words import human, human_test
@@ -67,7 +68,7 @@ def _gpus(snapshot: Snapshot | None, stale: bool) -> str:
 def _row(gpu: GpuNow) -> str:
     name = f"{gpu.facts.index}, MIG {gpu.facts.mig}" if gpu.facts.mig else str(gpu.facts.index)
     model = f"{gpu.facts.model} {gpu.facts.profile}".strip()
-    whose = ", ".join(each.workload.title for each in gpu.verdict.workloads) if gpu.verdict else ""
+    whose = titles(gpu.verdict.workloads) if gpu.verdict else ""
     said = ["not judged yet", "", "", ""] if gpu.verdict is None else _said(gpu.verdict)
     if gpu.up is False:
         said[0] += " (the GPU does not answer)"

@@ -47,6 +47,10 @@ class Row:
             if child not in cells:
                 cells[child] = _Cell(self.prefix(series, child))
 
+    def has(self, series: Series, child: Child) -> bool:
+        """Whether this child is shown."""
+        return child in self._counters.get(series.name, {})
+
     def add(self, series: Series, child: Child, gain: object) -> bool:
         """Whether the gain was credited: finite, not negative, and of a child that was started."""
         cell = self._counters[series.name].get(child)

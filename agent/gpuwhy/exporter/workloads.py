@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuwhy.catalog import PREFIX, SERIES_BY_NAME, WORKLOAD, Series
-from gpuwhy.exporter.rows import Child, Row
+from gpuwhy.exporter.rows import Child, Row, is_gain
 from gpuwhy.exporter.snapshot import GpuKey
 from gpuwhy.exporter.textformat import sample_prefix
 from gpuwhy.sample import Tenant, Workload
@@ -25,7 +25,7 @@ _SHARE = SERIES_BY_NAME[f"{PREFIX}workload_share_ratio"]
 
 
 class _WorkloadRow(Row):
-    __slots__ = ("labels", "profile", "ratio", "tenants")
+    __slots__ = ("labels", "owed", "profile", "ratio", "tenants")
 
     def __init__(self, identity: Mapping[str, str], workload: Workload) -> None:
         names = (workload.kind, workload.name, workload.namespace, workload.owner)
@@ -34,6 +34,7 @@ class _WorkloadRow(Row):
         self.ratio: float | None = None  # None = not in the last interval
         self.profile = ""
         self.tenants: dict[Tenant, None] = {}
+        self.owed: dict[CauseKey, float] = {}  # of causes that were not yet shown at 0
         self.start(_VERDICT, [(verdict,) for verdict in vocabulary.VERDICTS])
         self.start(_LOST, [])
         for series in (_USEFUL, _MEASURED):
@@ -84,6 +85,9 @@ class WorkloadRows:
             rows = self._rows.setdefault(key, {})
             for row in rows.values():
                 row.ratio, row.tenants = None, {}
+                for cause, seconds in row.owed.items():
+                    row.add(_LOST, cause, seconds)
+                row.owed = {}
             for each in verdict.workloads:
                 row, _ = self._row(rows, identities[key], each.workload)
                 dropped += self._count(row, each)
@@ -155,9 +159,13 @@ class WorkloadRows:
         ]
         gains += [(_VERDICT, (name,), seconds) for (name, _), seconds in verdict.time.verdict.items()]
         for cause, seconds in verdict.time.lost.items():
-            if cause in self._lost:
+            if cause in self._lost and not row.has(_LOST, cause) and is_gain(seconds):
                 row.start(_LOST, [cause])
-            gains.append((_LOST, cause, seconds))
+                row.owed[cause] = seconds  # Prometheus counts from the first value that it sees
+            elif cause in row.owed and is_gain(seconds):
+                row.owed[cause] += seconds
+            else:
+                gains.append((_LOST, cause, seconds))
         return sum(not row.add(*gain) for gain in gains)
 
 

@@ -202,7 +202,7 @@ def examine(
             able = ladder.capabilities()
             progress(look * SECONDS / LOOKS)
         sources, advice = ladder.states(), ladder.advice()
-        readers, nameless = resolver.states(), tuple(resolver.lacks())
+        readers, nameless = resolver.states(), tuple(resolver.lacks().values())
     finally:
         ladder.close()
         resolver.stop()

@@ -77,7 +77,7 @@ def _print_gpu(gpu: Mapping[str, Any], console: Console) -> None:
         verdict.append(f"   ({', '.join(gpu['flags'])})")
     console.print(verdict)
     if gpu["reason"]:
-        console.print(Padding(Text(gpu["reason"]), (0, 0, 0, 2)))
+        console.print(Padding(Text(plain(gpu["reason"])), (0, 0, 0, 2)))
     console.print()
     if gpu["evidence"]:
         console.print(Padding(_evidence(gpu["evidence"]), (0, 0, 0, 2)))
@@ -125,7 +125,7 @@ def _evidence(evidence: list[Mapping[str, Any]]) -> Table:
         table.add_row(
             Text(item["signal"]),
             human(item["signal"], item["value"]),
-            Text(human_test(item["signal"], item["test"])),
+            Text(plain(human_test(item["signal"], item["test"]))),
         )
     return table
 

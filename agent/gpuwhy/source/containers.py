@@ -42,17 +42,24 @@ class Container:
 
 
 class Containers:
-    """``root`` is the host's root, "/" or where that is mounted."""
+    """``root`` is the host's root, "/" or where that is mounted; what is not there is looked for below "/"."""
 
     name = "containers"
     trouble = ""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._given = self._root = root
         self._known: dict[Path, tuple[_Stamp, dict[str, Container]]] = {}
 
     def present(self) -> bool:
         """Whether an engine keeps containers here."""
+        for root in (self._given, Path("/")):
+            self._root = root
+            if self._is_here():
+                return True
+        return False
+
+    def _is_here(self) -> bool:
         return _is_folder(self._docker()) or any(_is_folder(folder) for folder in self._storages())
 
     def read(self) -> dict[str, Container]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ _MOST_PASSWD = 1 << 23
 _MOST_USERS = 4096
 _DELETED = b" (deleted)"
 
+ANSWER_S = 0.5
 NAMELESS_FOR_S = 600.0  # how long a user whom nobody could name is not asked for again
 
 
@@ -60,7 +62,8 @@ class Identities:
     """Reads processes below ``proc``.
 
     Users are named by ``passwd``, such as a host's file seen from a container, or by this system's own name
-    service, which may block.
+    service. That may block: it is asked in a thread of its own, and who it does not name in ``ANSWER_S`` goes
+    by their number for the time being.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Identities:
         self._look_up = look_up
         self._names: dict[int, str] = {}
         self._nameless: dict[int, float] = {}
+        self._asking: threading.Thread | None = None
         self._passwd_stamp: tuple[int, ...] = ()
 
     def start(self, pid: int) -> int | None:
@@ -120,15 +124,21 @@ class Identities:
         for known in (self._names, self._nameless):
             if len(known) >= _MOST_USERS:
                 known.clear()
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._look, args=(uid,), name="gpuwhy-users", daemon=True)
+            self._asking.start()
+            self._asking.join(ANSWER_S)
+        return self._names.get(uid)
+
+    def _look(self, uid: int) -> None:
         try:
             name = self._look_up(uid)
         except (KeyError, OverflowError, OSError):
             name = ""
-        if not name:
+        if name:
+            self._names[uid] = name
+        else:
             self._nameless[uid] = self._clock() + NAMELESS_FOR_S
-            return None
-        self._names[uid] = name
-        return name
 
     def _read_passwd(self, passwd: Path) -> None:
         try:

@@ -345,7 +345,7 @@ class Slurm:
             if problem:
                 self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or PAUSE_S)
                 self._ask_at = self._clock() + self._pause_s
-                self.trouble = f"{' '.join(command)}: {problem}; jobs are named by their environment"
+                self.trouble = f"{' '.join(command)}: {problem}; jobs are named by their environment (set workloads.slurm_scontrol to the program's path, or empty)"
                 return
             assert job is not None  # noqa: S101  there is a job where there is no problem
             self._answers[number] = self._answers[job.id] = job
@@ -450,7 +450,13 @@ def _allocated(text: str, node: str) -> tuple[str, ...]:
     if alone:
         own = [gres for _, gres in parts] if len(parts) == 1 else []
     else:
-        own = [gres for nodes, gres in parts if node and node in _hosts(nodes)]
+        # Slurm calls a host by its short name, unless told otherwise.
+        name = node.partition(".")[0].lower()
+        own = [
+            gres
+            for nodes, gres in parts
+            if name in {each.partition(".")[0].lower() for each in _hosts(nodes)}
+        ]
     places = (place for gres in own for match in _GRES.findall(gres) for place in _ranges(match))
     return tuple(map(str, islice(places, _MOST_GPUS)))
 

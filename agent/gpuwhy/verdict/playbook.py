@@ -445,11 +445,11 @@ PLAYBOOK: tuple[Play, ...] = (
         IDLE,
         "held",
         steps=(
-            f"Find who holds it, or with no process the pod or job in the evidence: {_OWNERS}.",
+            f"Find who holds it: {_OWNERS}.",
             "See whose process that is and for how long: `ps -o pid,user,etime,args -p {pid}`.",
             "See whether it waits, hangs or sits at a prompt: `py-spy dump -p {pid}`.",
             "Ask the owner to end it or to release the memory; for notebooks set idle culling.",
-            "If it must stay loaded, put several such models on one GPU.",
+            "Without a process it was granted to the workload above: ask its owner to give it back, by `kubectl describe pod` or `scontrol show job`.",
         ),
         when_normal="A warm standby or a model kept loaded for rare requests is held by intent. Memory held is not utilisation; an idle context alone draws 120-128 W on an H200.",
         confirm="Confirmed if the stacks stand still over minutes; refuted if work comes in bursts farther apart than the window.",

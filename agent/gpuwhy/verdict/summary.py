@@ -10,6 +10,8 @@ from gpuwhy.verdict.playbook import next_steps
 from gpuwhy.verdict.types import CauseKey, Evidence, TimeSplit, Verdict, WorkloadVerdict
 
 SCHEMA = "gpuwhy-explain/1"
+MOST_TITLES = 4
+MOST_WORKLOADS = 64  # of one GPU that are listed, those with most time
 SHARED = frozenset({"utilization", "even"})
 
 
@@ -77,7 +79,7 @@ def summarise(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "mig": gpu.mig,
         "model": gpu.model,
-        "workload": ", ".join(each.workload.title for each in latest.workloads),
+        "workload": titles(latest.workloads),
         "verdict": key[0],
         "cause": key[1],
         "confidence": round(weighted / sum(weights), 4) if won else 0.0,
@@ -108,7 +110,7 @@ def _workloads(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
             by_workload.setdefault(each.workload, []).append(each)
     observed = sum(verdict.time.observed for verdict in verdicts)
     entries = [_workload(parts, observed) for parts in by_workload.values()]
-    return sorted(entries, key=lambda entry: -float(entry["observed_s"]))
+    return sorted(entries, key=lambda entry: -float(entry["observed_s"]))[:MOST_WORKLOADS]
 
 
 def _workload(parts: Sequence[WorkloadVerdict], observed: float) -> dict[str, Any]:
@@ -116,6 +118,9 @@ def _workload(parts: Sequence[WorkloadVerdict], observed: float) -> dict[str, An
     time = total(part.time for part in parts)
     key = _winner([part.time for part in parts])
     shown = next((part for part in reversed(parts) if part.key == key), latest)
+    won = [part for part in parts if part.verdict == key[0] and part.time.observed > 0]
+    weight = sum(part.time.observed for part in won)
+    confidence = sum(part.confidence * part.time.observed for part in won) / weight if won else 0.0
     return {
         "kind": latest.workload.kind,
         "workload": latest.workload.name,
@@ -129,7 +134,7 @@ def _workload(parts: Sequence[WorkloadVerdict], observed: float) -> dict[str, An
         "profile_from": latest.hint,
         "verdict": key[0],
         "cause": key[1],
-        "confidence": shown.confidence,
+        "confidence": round(confidence, 4),
         "seconds": _by_name(time),
         "lost": {f"{verdict}/{cause}": round(value, 3) for (verdict, cause), value in time.lost.items()},
         "observed_s": round(time.observed, 3),
@@ -137,6 +142,13 @@ def _workload(parts: Sequence[WorkloadVerdict], observed: float) -> dict[str, An
         "useful_s": round(time.useful, 3),
         "evidence": _evidence(shown.evidence),
     }
+
+
+def titles(workloads: Sequence[WorkloadVerdict]) -> str:
+    """What people call those who hold a GPU, the first few of many."""
+    names = [each.workload.title for each in workloads[:MOST_TITLES]]
+    more = len(workloads) - len(names)
+    return ", ".join([*names, f"{more} more"] if more else names)
 
 
 def _by_name(time: TimeSplit) -> dict[str, float]:

@@ -119,7 +119,7 @@ class Refreshed:
         if self._state.used and self._clock() - self._read_s <= KEPT_S:
             self._failed("it was on this host, and is gone")
         else:
-            self._put(self._empty, SourceState(up=False, used=False, reason="not on this host"))
+            self._put(self._empty, SourceState(up=False, used=False, reason="not found here"))
 
     def _failed(self, why: str) -> None:
         if self._state.reason != why:

@@ -97,10 +97,11 @@ class Resolver:
         self._holders: dict[str, tuple[Tables, Tenant]] = {}  # by the name that a source gives
         self._values: dict[str, Any] = {}
         self._granted_for: tuple[Row, ...] = ()
-        self._looked_s = clock()
+        self._began_s = self._looked_s = clock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._troubled = False
+        self._said: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="gpuwhy-whose", daemon=True)
 
     def start(self) -> None:
@@ -129,24 +130,42 @@ class Resolver:
         readers = {reader.name: reader.state() for reader in self._readers.values()}
         return {"processes": own, **readers}
 
-    def lacks(self) -> list[str]:
+    def lacks(self) -> dict[str, str]:
         """What keeps GPUs from having a name, each with the remedy; of the last round."""
         wanted = self._wanted
-        hidden = sum(pid in self._unseen for pid in wanted)
         known = [known for pid, known in list(self._known.items()) if pid in wanted]
+        hidden = sum(pid in self._unseen for pid in wanted)
         refused = sum(bool(each.identity.refused) for each in known)
         unnamed = {kind for kind, _ in list(self._waiting)}
-        said = {
-            f"{hidden} of {len(wanted)} processes on GPUs are not in /proc: share the host's pid namespace "
-            "(hostPID in Kubernetes, docker --pid=host)": hidden > 0,
-            f"executable or environment of {refused} of {len(wanted)} processes on GPUs may not be read: run as "
-            "root or with CAP_SYS_PTRACE": refused > 0,
-            "pods have no name here: mount the host's /var/log/pods, or let the agent list pods through the API "
-            "server": "kubernetes" in unnamed,
-            "Slurm jobs have no name here: the agent must be able to read the environment of their processes, or "
-            "to run scontrol": "slurm" in unnamed,
-        }
-        return [sentence for sentence, true in said.items() if true]
+        in_pods = any(kubernetes.is_in_pod(each.identity) for each in known)
+        grants = self._readers.get("grants")
+        said: dict[str, str] = {}
+        if hidden:
+            said["hidden"] = (
+                f"{hidden} of {len(wanted)} processes on GPUs are not in /proc: share the host's pid namespace "
+                "(hostPID in Kubernetes, docker --pid=host)"
+            )
+        if refused:
+            said["refused"] = (
+                f"executable or environment of {refused} of {len(wanted)} processes on GPUs may not be read: run "
+                "as root or with CAP_SYS_PTRACE"
+            )
+        if "kubernetes" in unnamed:
+            said["pods"] = (
+                "pods have no name here: mount the host's /var/log/pods, or let the agent list pods through the "
+                "API server"
+            )
+        if in_pods and grants is not None and not grants.state().used:
+            said["grants"] = (
+                "GPUs that pods hold without a process cannot be seen: mount the host's "
+                "/var/lib/kubelet/pod-resources, and install gpuwhy[kubernetes]"
+            )
+        if "slurm" in unnamed:
+            said["jobs"] = (
+                "Slurm jobs have no name here: the agent must be able to run scontrol, or to read the environment "
+                "of their processes"
+            )
+        return said
 
     def follow(self, gpus: Sequence[GpuReading]) -> None:
         wanted = frozenset(pid for gpu in gpus for pid in gpu.owners or ())
@@ -203,6 +222,14 @@ class Resolver:
                 reader.hasten()
         self._waiting = waiting
         self._looked_s = now
+        if all(now - since >= PATIENCE_S for since in waiting.values()) and now - self._began_s >= PATIENCE_S:
+            self._say()
+
+    def _say(self) -> None:
+        lacks = self.lacks()
+        for name in lacks.keys() - self._said:
+            log.warning("%s", lacks[name])
+        self._said |= lacks.keys()
 
     def _grants(self, rows: Sequence[Row]) -> dict[Key, tuple[Tenant, ...]]:
         granted: dict[Key, tuple[Tenant, ...]] = {}

@@ -15,6 +15,7 @@ Key = tuple[str, str]  # ``GpuFacts.key``
 
 # The name of a workload of which only the run is known: never a name that changes from run to run.
 UNNAMED = "unnamed"
+PROFILES = frozenset({"throughput", "latency"})  # that a pod or job may say of itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source.containers import Container
 from gpuwhy.source.identity import Identity
-from gpuwhy.workload.tables import Tables
+from gpuwhy.workload.tables import UNNAMED, Tables
 
 KIND = "container"
 
@@ -42,7 +42,7 @@ def _tenant(container: Container, identity: Identity) -> Tenant:
     name = container.service
     if not name and container.name and not _is_random(container.name):
         name = container.name
-    name = name or _image(container.image) or identity.executable or "unnamed"
+    name = name or _image(container.image) or identity.executable or UNNAMED
     namespace = container.project if container.service else ""
     return Tenant(Workload(KIND, name=name, namespace=namespace, owner=identity.user), run=container.id[:12])
 

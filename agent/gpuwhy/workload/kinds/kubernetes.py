@@ -13,10 +13,9 @@ from dataclasses import replace
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source.identity import Identity
 from gpuwhy.source.kubernetes import DRA_DRIVER, Grant, Pod, pod_uids
-from gpuwhy.workload.tables import UNNAMED, Key, Row, Tables
+from gpuwhy.workload.tables import PROFILES, UNNAMED, Key, Row, Tables
 
 KIND = "kubernetes"
-PROFILES = frozenset({"throughput", "latency"})
 
 # Labels that name what a pod belongs to better than its direct owner does, outermost first. "" = the kind
 # of the owner, or of the label beside it.
@@ -69,6 +68,11 @@ def tenant(identity: Identity, tables: Tables) -> Tenant | None:
     # What a pod names inside of itself is its own.
     pod = next((tables.pods[uid] for uid in uids if uid in tables.pods), None)
     return Tenant(Workload(KIND, UNNAMED), run=uids[0], waits=True) if pod is None else _of(pod, tables)
+
+
+def is_in_pod(identity: Identity) -> bool:
+    """Whether some pod's control group holds the process."""
+    return any(map(pod_uids, identity.cgroups))
 
 
 def holder(pod: str, tables: Tables) -> Tenant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source.identity import Identity
-from gpuwhy.workload.tables import Tables
+from gpuwhy.workload.tables import UNNAMED, Tables
 
 KIND = "process"
 
@@ -12,4 +12,4 @@ KIND = "process"
 def tenant(identity: Identity, tables: Tables) -> Tenant:
     """Named by the executable, owned by the user; always an answer."""
     del tables
-    return Tenant(Workload(KIND, name=identity.executable or "unnamed", owner=identity.user))
+    return Tenant(Workload(KIND, name=identity.executable or UNNAMED, owner=identity.user))

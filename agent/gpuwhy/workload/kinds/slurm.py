@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.source.identity import Identity
 from gpuwhy.source.slurm import SLUID, Job
-from gpuwhy.workload.tables import UNNAMED, Key, Row, Tables
+from gpuwhy.workload.tables import PROFILES, UNNAMED, Key, Row, Tables
 
 KIND = "slurm"
 
@@ -20,7 +20,6 @@ _PATH = re.compile(
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _GPU = re.compile(r"([0-9]{1,4})(?:\.([0-9]+))?")  # with a MIG instance
 _WORD = re.compile(r"[\s,;]+")
-_PROFILES = frozenset({"throughput", "latency"})
 
 
 def tenant(identity: Identity, tables: Tables) -> Tenant | None:
@@ -85,7 +84,7 @@ def _tenant(job: Job, identity: Identity | None, tables: Tables, *, waits: bool 
     user = job.user or (identity.user if identity else "")
     said = dict(word.partition("=")[::2] for word in _WORD.split(job.comment))
     profile = said.get(tables.profile_label, "")
-    profile = profile if profile in _PROFILES else ""
+    profile = profile if profile in PROFILES else ""
     return Tenant(
         Workload(
             KIND,
