@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from gpuwhy import config as configuration
 from gpuwhy import daemon
+from gpuwhy.source import NoGpuError
 from gpuwhy.workload import refreshed, resolver
 
 from .source import fake_kubelet
@@ -157,4 +160,65 @@ def test_daemon_without_grpc_says_so(node: Node, monkeypatch: pytest.MonkeyPatch
     node.running.wait(lambda: "gpuwhy[kubernetes]" in caplog.text)
     node.running.wait(lambda: node.running.value("source_up", source="kubelet") == 0)
     assert caplog.text.count("gpuwhy[kubernetes]") == 1
-    assert daemon.on_host is not None
+
+
+def test_born_at_zero_and_stopped_in_the_end(node: Node) -> None:
+    """The first that is published of a workload is 0, and with the agent all of its threads end."""
+    firsts: dict[str, float] = {}
+    publish = node.running.agent._exposition.publish
+
+    def note(snapshot: Any) -> None:
+        for family in snapshot.families:
+            if family.series.name == "gpuwhy_workload_verdict_seconds_total":
+                for prefix, value in family.samples:
+                    firsts.setdefault(prefix, value)
+        publish(snapshot)
+
+    node.running.agent._exposition.publish = note  # type: ignore[method-assign]
+    for at in range(3):
+        node.tree.process(4242, cgroup=f"/system.slice/unit-{at}.service", start=at + 1)
+        node.running.wait(lambda at=at: (node.seconds("healthy", workload=f"unit-{at}.service") or 0) > 0)
+    assert len(firsts) == 3 * 7
+    assert set(firsts.values()) == {0.0}
+    node.running.stop()
+    whose = node.running.agent._resolver
+    assert whose is not None
+    for thread in (whose._thread, *(reader._thread for reader in whose._readers.values())):
+        assert thread is not None
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_kubelet_that_comes_later_is_found() -> None:
+    """Below a mounted root its socket is looked for where its folder is, whenever it is made."""
+    with short_folder() as root:
+        folder = root / "var/lib/kubelet/pod-resources"
+        folder.mkdir(parents=True)
+        config = configuration.load({}, {"GPUWHY__AGENT__HOST_ROOT": str(root)}, None).config
+        reader = daemon.make_resolver(config)._readers["grants"]._reader
+        assert not reader.present()
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(folder / "kubelet.sock"))
+            assert reader.present()
+
+
+def test_explain_ends_its_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watching starts what names workloads, and ends it whatever comes."""
+    done: list[str] = []
+
+    class Whose:
+        def start(self) -> None:
+            done.append("start")
+
+        def stop(self) -> None:
+            done.append("stop")
+
+    def no_gpu(*_: Any) -> Any:
+        raise NoGpuError("none")
+        yield
+
+    monkeypatch.setattr(daemon, "make_resolver", lambda _: Whose())
+    monkeypatch.setattr(daemon, "live_ticks", no_gpu)
+    with pytest.raises(NoGpuError):
+        daemon.watch(configuration.load({}, {}, None).config, 1.0, lambda _: None)
+    assert done == ["start", "stop"]

@@ -81,6 +81,15 @@ def test_seconds_add_up(credit: Make, seen: Make, tenancy: Make) -> None:
     scrape = seen()
     assert scrape.count("workload_share_ratio") == scrape.count("workload_info") == 0
     assert scrape.get("workload_verdict_seconds_total", verdict="starving") == 10
+    assert scrape.get("workload_lost_seconds_total", verdict="starving", cause="copy") == 7
+
+
+def test_a_new_cause_is_shown_at_zero_first(credit: Make, seen: Make, tenancy: Make) -> None:
+    """Prometheus counts from the first value that it sees; what was lost before is added with the next interval."""
+    credit(tenancy())
+    assert seen().get("workload_lost_seconds_total", verdict="starving", cause="copy") == 0
+    credit(end_s=105.0)
+    assert seen().get("workload_lost_seconds_total", verdict="starving", cause="copy") == 3.5
 
 
 def named(tenancy: Make, name: str) -> Any:

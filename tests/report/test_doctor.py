@@ -17,6 +17,7 @@ from rich.console import Console
 
 from gpuwhy import cli, daemon
 from gpuwhy import config as configuration
+from gpuwhy.catalog import RESOLVERS
 from gpuwhy.report import doctor
 from gpuwhy.sample import Share, Workload
 from gpuwhy.sample.signals import SIGNALS
@@ -185,6 +186,16 @@ def printed(found: doctor.Findings, width: int = 80) -> str:
     out = io.StringIO()
     doctor.print_findings(found, Console(file=out, width=width))
     return out.getvalue()
+
+
+def test_a_process_out_of_sight_is_missed(driver: Callable[..., Any]) -> None:
+    """Examined for real: the driver's pids are none of this host, which is said with the remedy."""
+    driver()
+    found = examine()
+    assert any("pid namespace" in sentence for sentence in found.nameless)
+    ((share,),) = found.workloads.values()
+    assert share.workload.kind == "unknown"
+    assert set(found.readers) == set(RESOLVERS)
 
 
 def test_all_sources_are_named_with_their_state() -> None:

@@ -245,3 +245,24 @@ def test_this_process_by_the_systems_own_names() -> None:
     assert found.executable == Path(f"/proc/{os.getpid()}/exe").resolve().name
     assert found.user
     assert found.start_ticks == Identities(Path("/proc")).start(os.getpid())
+
+
+def test_a_name_service_that_hangs_names_nobody_and_holds_nothing_up(tmp_path: Path) -> None:
+    """One user whom it does not answer for goes by their number, and so does whoever comes after, at once."""
+    import threading
+
+    free = threading.Event()
+
+    def hang(uid: int) -> str:
+        free.wait(20)
+        return f"user{uid}"
+
+    identities = Identities(tmp_path, look_up=hang)
+    assert identities.user(1000) == "uid:1000"
+    asked = threading.active_count()
+    assert [identities.user(uid) for uid in (1000, 1001, 1002)] == ["uid:1000", "uid:1001", "uid:1002"]
+    assert threading.active_count() == asked
+    free.set()
+    assert identities._asking is not None
+    identities._asking.join(5)
+    assert identities.user(1000) == "user1000"

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.verdict import Evidence, TimeSplit, Verdict
-from gpuwhy.verdict.summary import SCHEMA, document, summarise, total, winner
+from gpuwhy.verdict.summary import MOST_WORKLOADS, SCHEMA, document, summarise, total, winner
 from gpuwhy.verdict.types import WorkloadVerdict
 from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY
 
@@ -231,6 +231,26 @@ def test_workloads_of_the_window_are_summed_up() -> None:
     assert (server["verdict"], server["cause"]) == ("idle", "held")
     assert server["seconds"] == {"idle": 2.5}
     assert gpu["workload"] == "ml/server, ml/trainer"
+
+
+def test_a_workloads_confidence_is_the_mean_over_its_verdict() -> None:
+    """By time, over the intervals with the verdict that won; others' confidence is of something else."""
+    parts = [
+        held_by("trainer", 1.0, confidence=0.9),
+        held_by("trainer", 0.5, confidence=0.6),
+        held_by("trainer", 0.5, ("idle", "held"), confidence=0.1),
+    ]
+    gpu = summarise(
+        [judged("starving", "copy", 5 + 5 * at, workloads=(part,)) for at, part in enumerate(parts)]
+    )
+    assert gpu["workloads"][0]["confidence"] == pytest.approx(0.8)
+
+
+def test_of_very_many_the_first_are_named() -> None:
+    crowd = tuple(held_by(f"w{at:03}", 0.001) for at in range(100))
+    gpu = summarise([judged("starving", "copy", 5, workloads=crowd)])
+    assert gpu["workload"] == "ml/w000, ml/w001, ml/w002, ml/w003, 96 more"
+    assert len(gpu["workloads"]) == MOST_WORKLOADS
 
 
 def test_next_steps_name_the_process() -> None:

@@ -14,7 +14,7 @@ from gpuwhy.sample import Tenant, Workload
 from gpuwhy.verdict import Verdict, judge
 from gpuwhy.verdict.engine import WORKS_RATIO
 
-from .build import HOT_HOST, QUIET_HOST, interval, verdict
+from .build import HOT_HOST, QUIET_HOST, case, interval, verdict
 from .test_engine import gemm
 
 LOADER = Workload("slurm", "loader", owner="ann")
@@ -110,6 +110,30 @@ def test_a_parked_one_has_no_say() -> None:
     assert two(HOT_HOST, QUIET_HOST).verdict == "starving"
 
 
+@pytest.mark.parametrize("basis", ["utilization", "even"])
+def test_one_that_nobody_sees_is_not_judged_by_the_others(basis: str) -> None:
+    """A workload without a process tree has no host evidence, and a GPU that it works on is not starving."""
+    found = verdict(shared(portion(LOADER, 0.5, basis, HOT_HOST), portion(SERVER, 0.5, basis)))
+    loader, server = found.workloads
+    assert loader.key == ("starving", "host-serial")
+    assert server.cause != "host-serial"
+    assert found.key == ("unknown", "mixed")
+    assert "loader" in (found.reason or "")
+    assert "serving/server" in (found.reason or "")
+
+
+def test_a_hidden_one_that_does_not_work_has_no_say() -> None:
+    one = shared(portion(LOADER, 0.99, "utilization", HOT_HOST), portion(SERVER, 0.01, "utilization"))
+    assert verdict(one).key == ("starving", "host-serial")
+
+
+def test_a_neighbours_peers_are_not_a_workloads() -> None:
+    """That somebody on this GPU works with another GPU is nothing of who shares it: no case of one has peers."""
+    one = case(shared(portion(LOADER, 0.5, "even", HOT_HOST)), gemm())
+    assert one.peers
+    assert not one.of_portion(portion(SERVER, 0.5, "even", HOT_HOST), "unknown", "").peers
+
+
 def test_work_that_fills_the_gpu_needs_no_host() -> None:
     """Two on a busy GPU have its busy verdict, whatever their hosts do."""
     one = replace(
@@ -119,17 +143,38 @@ def test_work_that_fills_the_gpu_needs_no_host() -> None:
     assert {found.key, *(each.key for each in found.workloads)} == {("healthy", "compute")}
 
 
-def test_the_buss_traffic_is_parted() -> None:
+@pytest.mark.parametrize(
+    ("parts", "mebibytes", "causes"),
+    [
+        ((0.8, 0.2), 110.0, ["launch-bound", "host-serial"]),
+        ((0.5, 0.5), 200.0, ["launch-bound", "launch-bound"]),
+        ((0.5, 0.5), 80.0, ["host-serial", "host-serial"]),
+    ],
+)
+def test_launches_have_their_part_of_the_buss_traffic(
+    parts: tuple[float, float], mebibytes: float, causes: list[str]
+) -> None:
     """Launches of one of two are not the other's: each has its part of the bytes beside its own CPU time."""
     one = shared(
-        portion(LOADER, 0.8, "utilization", HOT_HOST),
-        portion(SERVER, 0.2, "utilization", HOT_HOST),
-        pcie_receive_bytes_per_second=110.0 * 2**20,
+        *(
+            portion(who, part, "utilization", HOT_HOST)
+            for who, part in zip((LOADER, SERVER), parts, strict=True)
+        ),
+        pcie_receive_bytes_per_second=mebibytes * 2**20,
     )
-    assert [each.key for each in verdict(one).workloads] == [
-        ("starving", "launch-bound"),
-        ("starving", "host-serial"),
-    ]
+    assert [each.cause for each in verdict(one).workloads] == causes
+
+
+def test_a_copy_of_the_gpu_is_a_copy_of_both() -> None:
+    """The limit of a copy is the bus's: parts of one that is above it are."""
+    one = shared(
+        portion(LOADER, 0.5, "even", HOT_HOST),
+        portion(SERVER, 0.5, "even", HOT_HOST),
+        pcie_receive_bytes_per_second=1.2e9,
+    )
+    one = replace(one, stats={**one.stats, "graphics_active_ratio": Stat((0.03,), (5.0,))})
+    assert verdict(one).key == ("starving", "copy")
+    assert {each.key for each in verdict(one).workloads} == {("starving", "copy")}
 
 
 def nothing(**others: Any) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.source.host_trees import CONTAINER, UID, HostTree, docker_path, pod_p
 from gpuwhy import config as configuration
 from gpuwhy import daemon
 from gpuwhy.catalog import RESOLVERS, WORKLOAD_KINDS
+from gpuwhy.config import SELECTED_KINDS
 from gpuwhy.source import GpuFacts, GpuReading, SourceError
 from gpuwhy.source.containers import Containers
 from gpuwhy.source.device_files import device_minors
@@ -175,6 +177,19 @@ def test_an_ended_process_is_known_until_its_interval_closes(host: Host) -> None
     assert host.resolver.tenant(10) is None
 
 
+def test_a_process_that_goes_on_is_known(host: Host) -> None:
+    """What is asked for all the time is never forgotten, and who was moved away from a GPU in time."""
+    host.tree.process(10, cgroup="/system.slice/a.service")
+    host.follow(10)
+    for _ in range(5):
+        host.look(KEPT_S / 2)
+    assert host.name(10)[1] == "a.service"  # type: ignore[index]
+    host.follow()
+    host.look(REREAD_S)
+    host.look(KEPT_S)
+    assert host.resolver.tenant(10) is None
+
+
 def test_a_process_may_be_moved(host: Host) -> None:
     """Its control group is read again now and then."""
     host.tree.process(10, cgroup="/system.slice/a.service")
@@ -199,6 +214,61 @@ def test_a_new_pod_is_waited_for(host: Host) -> None:
     assert host.name(10)[1] == "serving/llama"  # type: ignore[index]
 
 
+def test_news_name_what_had_no_name(host: Host) -> None:
+    """A pod that a reader learns of late is named then, though its process is long known."""
+    host.tree.process(10, cgroup=pod_path(UID))
+    host.follow(10)
+    host.look()
+    host.look(PATIENCE_S, read=False)
+    assert host.name(10)[1] == UNNAMED  # type: ignore[index]
+    pod(host)
+    host.look()
+    assert host.name(10)[1] == "serving/llama"  # type: ignore[index]
+
+
+def test_a_run_is_waited_for_once(host: Host) -> None:
+    """Patience is with a pod, not with each of its processes: new ones are no new hope, and hurry nobody."""
+    for at in range(3):
+        host.tree.process(10 + at, cgroup=pod_path(UID))
+        host.follow(*range(10, 11 + at))
+        host.look(PATIENCE_S / 2, read=False)
+    assert host.name(12) == ("kubernetes", UNNAMED, UID)
+    assert host.hastened == len(host.readers)
+
+
+def test_a_job_that_no_table_has_is_waited_for(host: Host) -> None:
+    """A job's account comes with the controller's answer: until then it has no series under another owner."""
+    host.tree.process(
+        20, cgroup=slurm_path(42), uid=1000, environ={"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "train"}
+    )
+    host.follow(20)
+    host.look(read=False)
+    assert host.resolver.tenant(20) is None
+    host.look()
+    assert host.name(20) == ("slurm", "train", "42")
+
+
+def test_what_is_missing_is_said_while_it_is_waited_for(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """Who looks for three seconds, as the doctor does, hears of it; the log does once it is sure."""
+    host.tree.process(10, cgroup=pod_path(UID))
+    host.tree.process(20, cgroup=slurm_path(42))
+    host.tree.process(30, cgroup="/user.slice", exe=None)
+    host.follow(10, 20, 30, 40)
+    host.readers["grants"] = host.resolver._readers["grants"]
+    host.kubelet.present = lambda: False  # type: ignore[method-assign]
+    host.resolver.look()
+    assert {"pods", "jobs", "hidden"} <= host.resolver.lacks().keys()
+    assert "1 of 4 processes" in host.resolver.lacks()["hidden"]
+    assert "pod-resources" in host.resolver.lacks()["grants"]
+    assert not caplog.text
+    for _ in range(3):
+        host.look(PATIENCE_S, read=False)
+    assert caplog.text.count("hostPID") == 1
+    host.follow()
+    host.look(read=False)
+    assert host.resolver.lacks() == {}
+
+
 def test_a_pod_that_nobody_names_has_no_name_of_its_own(host: Host) -> None:
     """After some time it is unnamed, whatever its uid, and its run says which it is."""
     host.tree.process(10, cgroup=pod_path(UID))
@@ -218,6 +288,52 @@ def test_a_pod_that_nobody_names_may_be_known_by_its_gpu(host: Host) -> None:
     host.look(PATIENCE_S)
     assert host.name(10) == ("kubernetes", "ml/train", "train-0")
     assert host.name(11)[0] == "systemd"  # type: ignore[index]
+
+
+def test_two_grants_name_nobody(host: Host) -> None:
+    """Where two pods share a GPU, or the one that was given it is known, a strange pod is neither."""
+    host.kubelet.value = tuple(
+        Grant("ml", name, "main", "nvidia.com/gpu", (f"{GPU}::0",)) for name in ("a-0", "b-0")
+    )
+    host.tree.process(10, cgroup=pod_path(UID))
+    host.follow(10)
+    host.look()
+    host.look(PATIENCE_S)
+    assert host.name(10)[1] == UNNAMED  # type: ignore[index]
+    host.kubelet.value = (Grant("ml", "train-0", "main", "nvidia.com/gpu", (GPU,)),)
+    pod(host, "train-0", "ml", uid=UID.replace("0a1b", "ffff"))
+    host.look()
+    assert host.name(10)[1] == UNNAMED  # type: ignore[index]
+
+
+def test_grants_follow_the_gpus(host: Host) -> None:
+    """A GPU or MIG instance that comes later has its grant at once, without news from the kubelet."""
+    host.kubelet.value = (Grant("ml", "train-0", "main", "nvidia.com/mig-1g.10gb", ("MIG-1",)),)
+    host.look()
+    facts = GpuFacts(0, GPU, mig="3")
+    host.resolver.follow([GpuReading(facts, owners=(), device_uuids=("MIG-1",))])
+    host.look(read=False)
+    assert [each.run for each in host.resolver.granted((GPU, "3"))] == ["train-0"]
+
+
+def test_stopping_stops_all(host: Host) -> None:
+    threads = list(host.readers.values())
+    host.resolver.start()
+    host.resolver.stop()
+    for reader in threads:
+        reader.join(5)
+        assert reader._thread is not None
+        assert not reader._thread.is_alive()
+    host.resolver._thread.join(5)
+    assert not host.resolver._thread.is_alive()
+
+
+def test_a_hang_of_proc_is_said(host: Host) -> None:
+    """While no round ends, the processes' state says so."""
+    host.look(read=False)
+    assert host.resolver.states()["processes"].up
+    host.clock.now_s += 60
+    assert "60 s" in host.resolver.states()["processes"].reason
 
 
 def test_grants_are_kept_over_a_restart_of_the_kubelet(host: Host) -> None:
@@ -351,9 +467,18 @@ def test_a_fault_in_a_round_does_not_end_it(
 
 def test_every_kind_and_reader_has_its_place() -> None:
     """A kind's file that is not asked, and a reader that is not started, would be forgotten."""
+    said = "kinds/*.py and KINDS of workload/resolver.py differ"
     files = {file.stem for folder in kinds.__path__ for file in Path(folder).glob("[a-z]*.py")}
     assert [kind.__module__.rpartition(".")[2] for kind in KINDS][-1] == "process"
-    assert {kind.__module__.rpartition(".")[2] for kind in KINDS} == files
-    assert files <= set(WORKLOAD_KINDS)
+    assert {kind.__module__.rpartition(".")[2] for kind in KINDS} == files, said
+    assert files <= set(WORKLOAD_KINDS), "a kind is missing in WORKLOAD_KINDS of catalog.py"
+    assert files == set(SELECTED_KINDS), "a kind is missing in SELECTED_KINDS of config.py"
+    docs = (Path(__file__).parents[2] / "docs/workloads.md").read_text()
+    for kind in files:
+        assert f"| `{kind}` |" in docs, f"{kind} has no row in docs/workloads.md"
     made = daemon.make_resolver(configuration.load({}, {}, None).config)
+    fields = {field.name for field in dataclasses.fields(Tables)}
+    assert made._readers.keys() <= fields, (
+        "a reader of make_resolver has no field in Tables of workload/tables.py"
+    )
     assert set(made.states()) == set(RESOLVERS), "catalog.RESOLVERS and make_resolver of daemon.py differ"

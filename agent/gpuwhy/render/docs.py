@@ -130,7 +130,7 @@ _SERIES: tuple[Column[Series], ...] = (
             + [_code(each) for each in row.own_labels]
         ),
     ),
-    Column("shown", lambda row: row.life),
+    Column("shown", lambda row: "workload" if row.origin == "workload" and row.life == "agent" else row.life),
     Column("meaning", lambda row: row.help),
 )
 
@@ -152,6 +152,7 @@ _LIVES = {
     "read": "from the first time that it was read",
     "driver": "from the first time that it was read, and not while readings are stale",
     "now": "while the last interval has it, and not while readings are stale",
+    "workload": "from when the workload is seen, or the cause occurs, counters from 0, until it is long gone",
 }
 
 
