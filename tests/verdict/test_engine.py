@@ -135,7 +135,14 @@ def test_coverage(edge: Edge) -> None:
 
 def test_every_limit_is_tested() -> None:
     """A limit that is added to the engine needs a test here."""
-    assert limits(engine) == {"COVERAGE", "LEAST_CONFIDENCE", "UNATTRIBUTED_GAP", "STILL", "WORKS_RATIO"}
+    assert limits(engine) == {
+        "COVERAGE",
+        "LEAST_CONFIDENCE",
+        "UNATTRIBUTED_GAP",
+        "STILL",
+        "WORKS_RATIO",  # in test_workloads, as the next
+        "WORKS_PARKED_RATIO",
+    }
 
 
 # --- confidence

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuwhy.interval import Interval, Portion, Stat
 from gpuwhy.sample import Tenant, Workload
 from gpuwhy.verdict import Verdict, judge
-from gpuwhy.verdict.engine import WORKS_RATIO
+from gpuwhy.verdict.engine import WORKS_PARKED_RATIO, WORKS_RATIO
 
 from .build import HOT_HOST, QUIET_HOST, case, interval, verdict
 from .test_engine import gemm
@@ -103,6 +103,15 @@ def test_one_of_two_that_pauses_is_no_starving_gpu() -> None:
 def test_one_that_does_not_work_has_no_say(ratio: float, expected: str) -> None:
     """By the driver's estimate a workload that hardly uses the GPU leaves the other's verdict alone."""
     assert two(HOT_HOST, ASLEEP, "utilization", ratio).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(WORKS_PARKED_RATIO.value - 0.01, "starving"), (WORKS_PARKED_RATIO.value + 0.01, "unknown")],
+)
+def test_an_estimate_for_one_that_is_parked_has_to_be_large(ratio: float, expected: str) -> None:
+    """The driver's estimate of a few seconds errs; a long kernel of one whose threads sleep shows clearly."""
+    assert two(HOT_HOST, QUIET_HOST, "utilization", ratio).verdict == expected
 
 
 def test_a_parked_one_has_no_say() -> None:

@@ -19,6 +19,9 @@ LEAST_CONFIDENCE = Limit(0.35, "below it a verdict would be a guess")
 UNATTRIBUTED_GAP = Limit(0.05, "launch gaps of any load; nobody can be blamed for them")
 STILL = Limit(0.05, "below it there is no busy part to judge")
 WORKS_RATIO = Limit(0.05, "of what all of a GPU's processes use: below it, the driver's estimate is noise")
+WORKS_PARKED_RATIO = Limit(
+    0.25, "where no thread launches anything, one estimate of a few seconds may be off by that much"
+)
 WARM_UP_S = 120.0
 
 CEILING_ALL = 0.95
@@ -191,10 +194,11 @@ def _disagreement(case: Case, headline: Finding, workloads: Sequence[WorkloadVer
 
 def _works(verdict: WorkloadVerdict, portion: Portion) -> bool:
     """Whether a workload that shares a GPU uses it, by the driver's estimate, or by its own threads."""
-    if verdict.basis == "utilization":
-        return verdict.ratio >= WORKS_RATIO.value
     hottest = portion.stats.get("process_tree_hottest_thread_cores")
-    return hottest is None or hottest.mean >= idle.HELD.value
+    parked = hottest is not None and hottest.mean < idle.HELD.value
+    if verdict.basis == "utilization":
+        return verdict.ratio >= (WORKS_PARKED_RATIO if parked else WORKS_RATIO).value
+    return not parked
 
 
 def _unseen(case: Case) -> Verdict:
