@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwhy.render import docs, files
+from gpuwhy.render import docs, files, recording
 from gpuwhy.render.files import Difference, Target
 
 TARGETS: tuple[Target, ...] = (
     Target("docs/configuration.md", docs.configuration),
     Target("docs/metrics.md", docs.metrics),
     Target("docs/verdicts.md", docs.verdicts),
+    Target("alerts/recording.rules.yaml", recording.rule_file),
 )
 # Folders in which nothing is written by hand. docs/ is none of them.
 WHOLE_FOLDERS: tuple[str, ...] = ()
