@@ -29,7 +29,7 @@ from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.http import HttpServer
 from gpuwhy.exporter.ledger import HostIncrements, Ledger
 from gpuwhy.exporter.snapshot import Health
-from gpuwhy.interval import IntervalBuilder
+from gpuwhy.interval import MOST_PORTIONS, IntervalBuilder
 from gpuwhy.sample import Normaliser, Workload
 from gpuwhy.sample.signals import DEVICE, SIGNAL_OF_RAW
 from gpuwhy.source import (
@@ -125,7 +125,9 @@ class Pipeline:
             directory.follow(reading.gpus)
         samples = attribute(self.normaliser.samples(reading), self._owners, directory)
         self.workloads = {
-            sample.gpu: tuple(share.workload for share in sample.shares if share.workload.kind != PENDING)
+            sample.gpu: tuple(share.workload for share in sample.shares if share.workload.kind != PENDING)[
+                :MOST_PORTIONS
+            ]
             for sample in samples
             if sample.shares
         }

@@ -124,6 +124,26 @@ def test_one_who_left_keeps_nobody_out(credit: Make, seen: Make, tenancy: Make) 
     assert scrape.get("workload_useful_seconds_total", workload="d") == 1
 
 
+@pytest.mark.parametrize("order", ["nab", "anb", "abn"])
+def test_one_who_runs_keeps_its_place(credit: Make, seen: Make, tenancy: Make, order: str) -> None:
+    """Wherever in the list a newcomer stands, whoever has time in the same interval is not erased for it."""
+    credit(*(named(tenancy, name) for name in "abc"))
+    for at in range(3):
+        credit(*(named(tenancy, name) for name in f"{order}c"), end_s=105.0 + 5 * at)
+    scrape = seen()
+    for name in "abc":
+        assert scrape.get("workload_useful_seconds_total", workload=name) == 4
+    assert scrape.count("workload_useful_seconds_total", workload="n") == 0
+
+
+def test_who_was_refused_once_stays_when_it_has_a_place(credit: Make, seen: Make, tenancy: Make) -> None:
+    """That it was refused is forgotten, and not the workload with it."""
+    credit(*(named(tenancy, name) for name in "abcd"))
+    for at in range(20):
+        credit(named(tenancy, "d"), end_s=105.0 + 5 * at)
+    assert seen().get("workload_useful_seconds_total", workload="d") == 20
+
+
 def test_names_that_flood_keep_nobody_out_for_long(credit: Make, seen: Make, tenancy: Make) -> None:
     """Whoever takes all places with names that last for one interval loses them with the next."""
     credit(*(named(tenancy, name) for name in "xyz"), end_s=100.0)

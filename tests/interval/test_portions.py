@@ -12,7 +12,7 @@ from gpuwhy.interval import Interval, IntervalBuilder
 from gpuwhy.interval.builder import MOST_PORTIONS
 from gpuwhy.sample import Sample, Share, Tenant, Workload
 from gpuwhy.source import GpuFacts, GpuReading, Reading
-from gpuwhy.workload.directory import OTHER, PENDING, UNKNOWN
+from gpuwhy.workload.directory import BROKER, OTHER, PENDING, UNKNOWN
 
 GPU = GpuFacts(0, "GPU-0")
 A, B = Workload("slurm", "a"), Workload("slurm", "b")
@@ -62,7 +62,7 @@ def test_seconds_without_a_list_follow_the_others() -> None:
 
 def test_who_was_being_found_out_is_named_at_the_end() -> None:
     """A process that had no name when it was seen has one when its interval closes, or is unknown."""
-    early = (share(Workload(PENDING, "10"), 0.5, "even"), share(B, 0.5, "even"))
+    early = (Share(Workload(PENDING, "10"), 0.5, "even", (UNKNOWN,)), share(B, 0.5, "even"))
     late = (share(A, 0.5, "even"), share(B, 0.5, "even"))
     known = {10: Tenant(A, run="a1")}
     portions = interval(early, early, *[late] * 3, name_of=known.get).portions
@@ -76,6 +76,22 @@ def test_who_was_being_found_out_is_named_at_the_end() -> None:
         UNKNOWN.workload: pytest.approx(0.5),
         B: pytest.approx(0.5),
     }
+
+
+def test_who_stays_out_of_sight_is_whom_the_gpu_was_granted_to() -> None:
+    """A pid that nobody ever sees is what it was taken for at the time."""
+    granted = Tenant(A, run="a1")
+    early = (Share(Workload(PENDING, "10"), 1.0, "alone", (granted,)),)
+    (portion,) = interval(*[early] * 5, name_of=lambda _: UNKNOWN).portions
+    assert (portion.workload, portion.tenants) == (A, (granted,))
+
+
+def test_a_broker_that_was_being_found_out_leaves_its_part() -> None:
+    """What turns out to hold a context for others has no time; they have all of it."""
+    early = (Share(Workload(PENDING, "10"), 0.5, "even", (UNKNOWN,)), share(B, 0.5, "even"))
+    (portion,) = interval(*[early] * 5, name_of=lambda _: BROKER).portions
+    assert (portion.workload, portion.ratio) == (B, pytest.approx(1.0))
+    assert interval(*[early[:1]] * 5, name_of=lambda _: BROKER).portions == ()
 
 
 def test_very_many_are_other() -> None:

@@ -39,6 +39,10 @@ def test_uid_of_a_path(driver, quality, runtime, uid):
         (f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SYSTEMD}.slice/x.scope", [UID]),
         (f"/kubelet/kubepods/pod{UID}/{CONTAINER}", [UID]),
         (f"/system.slice/containerd.service/kubepods-pod{SYSTEMD}.slice:cri-containerd:{CONTAINER}", [UID]),
+        *(
+            (f"/system.slice/{name}.service/kubepods-pod{SYSTEMD}.slice:cri-containerd:{CONTAINER}", [UID])
+            for name in ("k3s", "k3s-agent", "rke2-agent", "rke2-server", "snap.microk8s.daemon-containerd")
+        ),
         (f"/kubepods.slice/kubepods-pod{SYSTEMD}.slice/crio-conmon-{CONTAINER}.scope", [UID]),
         (f"/kubepods.slice/kubepods-pod{SYSTEMD}.slice/crio-{CONTAINER}.scope/container", [UID]),
         (f"/../pod{UID}/{CONTAINER}", [UID]),

@@ -53,12 +53,12 @@ def test_pod_that_nobody_knows():
 
 
 def test_cluster_in_a_pod():
-    """Of a pod in a pod, the outer one that is known counts: what it names inside of itself is its own."""
+    """Of a pod in a pod the outer one is meant, known or not: what it names inside of itself is its own."""
     inner = process(path=f"/kubepods/pod{UID}/{CONTAINER}/kubepods/pod{UID_B}/x")
     pods = {UID: made_by("StatefulSet", "outer"), UID_B: made_by("StatefulSet", "inner")}
     assert tenant(inner, Tables(pods={UID: pods[UID]})).workload.name == "outer"
     assert tenant(inner, Tables(pods=pods)).workload.name == "outer"
-    assert tenant(inner, Tables(pods={UID_B: pods[UID_B]})).workload.name == "inner"
+    assert tenant(inner, Tables(pods={UID_B: pods[UID_B]})).run == UID
     assert tenant(inner, Tables()).run == UID
 
 

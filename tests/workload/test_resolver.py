@@ -236,6 +236,36 @@ def test_a_run_is_waited_for_once(host: Host) -> None:
     assert host.hastened == len(host.readers)
 
 
+def test_patience_does_not_begin_anew(host: Host) -> None:
+    """A pod that stays nameless keeps its name of none over re-reads and others' news."""
+    host.tree.process(10, cgroup=pod_path(UID))
+    host.follow(10)
+    host.look(read=False)
+    host.look(PATIENCE_S, read=False)
+    for at in range(8):
+        host.kubelet.value = (Grant("ml", f"other-{at}", "main", "nvidia.com/gpu", ("GPU-9",)),)
+        host.look(REREAD_S / 4)
+        assert host.name(10)[1] == UNNAMED  # type: ignore[index]
+        assert "pods" in host.resolver.lacks()
+    assert host.hastened == len(host.readers)
+
+
+def test_a_job_that_is_in_the_table_by_its_group_alone_is_missed(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither its environment nor the controller names it: that is said, also while others come and go."""
+    host.tree.process(20, cgroup=slurm_path(42), uid=1000)
+    host.follow(20)
+    host.look()
+    assert host.name(20)[1] == UNNAMED  # type: ignore[index]
+    assert "jobs" in host.resolver.lacks()
+    for at in range(4):
+        host.tree.process(30 + at, cgroup=pod_path(UID.replace("0a1b", f"{at:04x}")))
+        host.follow(20, 30 + at)
+        host.look(PATIENCE_S - 1, read=False)
+    assert caplog.text.count("scontrol") == 1
+
+
 def test_a_job_that_no_table_has_is_waited_for(host: Host) -> None:
     """A job's account comes with the controller's answer: until then it has no series under another owner."""
     host.tree.process(

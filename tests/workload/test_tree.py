@@ -563,6 +563,16 @@ def test_a_process_out_of_sight_is_its_grants() -> None:
     assert shares(People({10: UNKNOWN}, [A, B]), (10,)) == {"unknown": (1.0, "alone")}
 
 
+def test_who_is_being_found_out_may_be_out_of_sight() -> None:
+    """Until it is known, the share holds whom the GPU was granted to, for the case that nobody ever sees it."""
+    for granted, expected in (([B], B), ([A, B], UNKNOWN), ([], UNKNOWN)):
+        one = sample("GPU-0", (10,), None)
+        (found,) = attribute([one], directory=People({10: None}, granted))
+        (share,) = found.shares or ()
+        assert share.workload == Workload("pending", "10")
+        assert share.tenants == (expected,)
+
+
 def test_a_broker_has_no_part() -> None:
     """The MPS server beside its clients is none of them; alone it holds the GPU for nobody."""
     assert shares(People({10: BROKER, 11: A}), (10, 11)) == {"a": (1.0, "alone")}

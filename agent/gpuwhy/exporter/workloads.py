@@ -80,6 +80,9 @@ class WorkloadRows:
         self._now_s = max(self._now_s, *(verdict.end_s for verdict in verdicts))
         if first:
             self._last_s = dict.fromkeys(self._last_s, self._now_s)
+        # Whoever has time now keeps its place, wherever in the list it stands.
+        now = {each.workload for verdict in verdicts for each in verdict.workloads}
+        self._last_s.update(dict.fromkeys(now & self._last_s.keys(), self._now_s))
         for verdict in verdicts:
             key = verdict.gpu.key
             rows = self._rows.setdefault(key, {})
@@ -91,11 +94,11 @@ class WorkloadRows:
             for each in verdict.workloads:
                 row, _ = self._row(rows, identities[key], each.workload)
                 dropped += self._count(row, each)
-        for seen in (self._last_s, self._refused):
-            for workload, last_s in list(seen.items()):
-                if self._now_s - last_s > self._retention_s:
-                    del seen[workload]
-                    self._drop(workload)
+        for workload, last_s in list(self._last_s.items()):
+            if self._now_s - last_s > self._retention_s:
+                self._drop(workload)
+        oldest_s = self._now_s - self._retention_s
+        self._refused = {workload: last_s for workload, last_s in self._refused.items() if last_s >= oldest_s}
         return dropped
 
     def samples(self, series: Series, keys: Iterable[GpuKey]) -> Iterator[tuple[str, float]]:
@@ -125,6 +128,8 @@ class WorkloadRows:
                     self._refused.pop(min(self._refused, key=lambda each: self._refused[each]))
             self._refused[workload] = self._now_s
             workload = OTHER
+        else:
+            self._refused.pop(workload, None)
         self._last_s[workload] = self._now_s
         row = rows.get(workload)
         if row is not None:
@@ -140,11 +145,11 @@ class WorkloadRows:
         eldest = min(named, key=lambda workload: named[workload])
         if named[eldest] >= self._now_s:
             return False
-        del self._last_s[eldest]
         self._drop(eldest)
         return True
 
     def _drop(self, workload: Workload) -> None:
+        del self._last_s[workload]
         for rows in self._rows.values():
             rows.pop(workload, None)
 

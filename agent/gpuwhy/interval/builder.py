@@ -10,7 +10,7 @@ from gpuwhy.interval.interval import Interval, Portion, Stat
 from gpuwhy.sample import Sample, Share, Tenant, Workload
 from gpuwhy.sample.signals import DEVICE
 from gpuwhy.source import GpuFacts, Reading
-from gpuwhy.workload.directory import OTHER, PENDING, UNKNOWN
+from gpuwhy.workload.directory import BROKER, OTHER, PENDING, UNKNOWN
 
 DEFAULT_INTERVAL_S = 5.0
 STEADY = 0.2  # of a slow source's period: how far it may wander
@@ -318,11 +318,8 @@ def _portions(pieces: Sequence[_Piece], name_of: NameOf, covered_s: float) -> tu
     tenants: dict[Workload, dict[Tenant, None]] = {}
     whose: dict[Workload, list[tuple[float, Share]]] = {}
     for piece in decided:
-        for share in piece.sample.shares or ():
+        for share in _settled(piece.sample.shares or (), name_of):
             workload, runs = share.workload, share.tenants
-            if workload.kind == PENDING:
-                tenant = name_of(int(workload.name)) or UNKNOWN
-                workload, runs = tenant.workload, (tenant,)
             by_basis = held.setdefault(workload, {})
             by_basis[share.basis] = by_basis.get(share.basis, 0.0) + share.ratio * piece.seconds
             tenants.setdefault(workload, {}).update(dict.fromkeys(runs))
@@ -343,6 +340,24 @@ def _portions(pieces: Sequence[_Piece], name_of: NameOf, covered_s: float) -> tu
     portions.sort(key=lambda portion: -portion.ratio)
     rest = sum(portion.ratio for portion in portions[MOST_PORTIONS - 1 :])
     return (*portions[: MOST_PORTIONS - 1], Portion(OTHER, min(1.0, rest), portions[-1].basis))
+
+
+def _settled(shares: Sequence[Share], name_of: NameOf) -> Sequence[Share]:
+    """The shares with those named who were being found out when the sample was taken."""
+    if all(share.workload.kind != PENDING for share in shares):
+        return shares
+    settled: list[Share] = []
+    for share in shares:
+        if share.workload.kind != PENDING:
+            settled.append(share)
+            continue
+        tenant = name_of(int(share.workload.name)) or UNKNOWN
+        # Who cannot be seen may be whom the GPU was granted to.
+        stands_for = share.tenants if tenant is UNKNOWN else (tenant,)
+        if tenant is not BROKER:
+            settled.append(replace(share, workload=stands_for[0].workload, tenants=stands_for))
+    left = sum(share.ratio for share in settled)
+    return [replace(share, ratio=share.ratio / left) for share in settled] if left > 0 else settled
 
 
 def _stats(shares: Sequence[tuple[float, Share]]) -> dict[str, Stat]:

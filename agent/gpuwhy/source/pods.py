@@ -22,7 +22,8 @@ _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 # A pod's part of a control group's path. cgroupfs: "pod<uid>"; systemd: "kubepods-burstable-pod<uid>.slice",
 # with "_" for "-"; containerd's old way: "kubepods-pod<uid>.slice:cri-containerd:<id>".
 _GROUP = re.compile(rf"(?:^|[/-])pod({_UID})(?=$|[/:]|\.slice(?:$|[/:]))")
-_OTHERS = re.compile(r"/user\.slice/|/user@|/(?!(?:kubelet|containerd|crio|docker)\.service/)[^/]+\.service/")
+_ENGINES = r"kubelet|containerd|crio|docker|k3s|k3s-agent|rke2-server|rke2-agent|snap\.microk8s\.[^/]+"
+_OTHERS = re.compile(rf"/user\.slice/|/user@|/(?!(?:{_ENGINES})\.service/)[^/]+\.service/")
 _LOGS = re.compile(rf"([a-z0-9][a-z0-9-]{{0,62}})_([a-z0-9][a-z0-9.-]{{0,252}})_({_UID})")
 # Where version 1 is searched: one hierarchy is enough, and others keep groups that are long gone.
 _HIERARCHIES = ("memory", "pids", "cpu", "cpu,cpuacct", "systemd", "unified")

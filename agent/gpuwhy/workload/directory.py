@@ -22,9 +22,9 @@ OTHER = Workload("other", "other")
 BROKER = Tenant(Workload("unknown", "broker"))
 
 
-def pending(pid: int) -> Tenant:
+def pending(pid: int) -> Workload:
     """Stands for a process until it is known whose it is, or until its interval closes."""
-    return Tenant(Workload(PENDING, str(pid)))
+    return Workload(PENDING, str(pid))
 
 
 class Directory(Protocol):

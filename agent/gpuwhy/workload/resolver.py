@@ -17,7 +17,7 @@ from gpuwhy.workload.directory import BROKER, UNKNOWN
 from gpuwhy.workload.kinds import container, kubernetes, process, slurm, systemd
 from gpuwhy.workload.label import label
 from gpuwhy.workload.refreshed import HANGS_S, Refreshed
-from gpuwhy.workload.tables import Key, Row, Tables
+from gpuwhy.workload.tables import UNNAMED, Key, Row, Tables
 
 log = logging.getLogger("gpuwhy")
 
@@ -48,13 +48,15 @@ STOP_S = 0.3
 class _Known:
     """A process that owns a GPU: who it is, when it was read and when it was last asked for.
 
-    ``tenant`` is whose it is by the tables as they are, None where that has to be found out.
+    ``tenant`` is whose it is by the tables as they are, None where that has to be found out; ``run`` the
+    run that no table has, None where one does.
     """
 
     identity: Identity
     read_s: float
     asked_s: float
     tenant: Tenant | None = None
+    run: tuple[str, str] | None = None
 
 
 class Resolver:
@@ -137,6 +139,12 @@ class Resolver:
         hidden = sum(pid in self._unseen for pid in wanted)
         refused = sum(bool(each.identity.refused) for each in known)
         unnamed = {kind for kind, _ in list(self._waiting)}
+        # A job is in the table by its control group alone.
+        unnamed |= {
+            each.tenant.workload.kind
+            for each in known
+            if each.tenant and each.tenant.workload.name == UNNAMED
+        }
         in_pods = any(kubernetes.is_in_pod(each.identity) for each in known)
         grants = self._readers.get("grants")
         said: dict[str, str] = {}
@@ -222,11 +230,14 @@ class Resolver:
                 reader.hasten()
         self._waiting = waiting
         self._looked_s = now
-        if all(now - since >= PATIENCE_S for since in waiting.values()) and now - self._began_s >= PATIENCE_S:
-            self._say()
+        if now - self._began_s >= PATIENCE_S:
+            self._say(sure=not waiting or any(now - since >= PATIENCE_S for since in waiting.values()))
 
-    def _say(self) -> None:
+    def _say(self, *, sure: bool) -> None:
+        """Logs each lack once; that pods or jobs have no name only where it is ``sure``."""
         lacks = self.lacks()
+        if not sure:
+            lacks = {name: lack for name, lack in lacks.items() if name not in {"pods", "jobs"}}
         for name in lacks.keys() - self._said:
             log.warning("%s", lacks[name])
         self._said |= lacks.keys()
@@ -276,17 +287,20 @@ class Resolver:
         self._unseen.pop(pid, None)
         if known.tenant is None:
             known.tenant = self._named(known, key, now, waiting)
+        elif known.run is not None and pid in self._wanted:
+            waiting[known.run] = self._waiting.get(known.run, now)
         return known.tenant
 
     def _named(
         self, known: _Known, key: Key | None, now: float, waiting: dict[tuple[str, str], float]
     ) -> Tenant | None:
         # Anybody may call a program so, and would get rid of its time.
-        if known.identity.executable in MPS_SERVER and known.identity.user == "root":
+        if known.identity.executable in MPS_SERVER and known.identity.user in {"root", "uid:0"}:
             return BROKER
         tenant = next(found for kind in KINDS if (found := kind(known.identity, self._tables)) is not None)
-        if tenant.waits:
-            run = (tenant.workload.kind, tenant.run)
+        known.run = (tenant.workload.kind, tenant.run) if tenant.waits else None
+        if known.run is not None:
+            run = known.run
             waiting[run] = self._waiting.get(run, now)
             if now - waiting[run] < PATIENCE_S:
                 return None

@@ -115,11 +115,14 @@ Tenants = dict[Workload, dict[int, Tenant]]  # by pid; 0 and less where the pid 
 def _tenants(sample: Sample, directory: Directory) -> Tenants | None:
     """Who is on the GPU: empty where nobody is, None where that is not known."""
     found: Tenants = {}
-    hidden: dict[int, Tenant] = {}
+    hidden: list[int] = []
+    awaited: list[int] = []
     for pid in sample.owners or ():
-        tenant = directory.tenant(pid) or pending(pid)
-        if tenant is UNKNOWN:
-            hidden[pid] = tenant
+        tenant = directory.tenant(pid)
+        if tenant is None:
+            awaited.append(pid)
+        elif tenant is UNKNOWN:
+            hidden.append(pid)
         elif tenant is not BROKER:
             found.setdefault(tenant.workload, {})[pid] = tenant
     if sample.gpu.split:
@@ -129,12 +132,13 @@ def _tenants(sample: Sample, directory: Directory) -> Tenants | None:
         granted.setdefault(tenant.workload, []).append(tenant)
     if sample.owners is None and not granted:
         return None
+    # To whom it was given and who is not seen works out of sight; else whoever alone was given it.
+    unseen = [workload for workload in granted if workload not in found] or list(granted)
+    out_of_sight = granted[unseen[0]][0] if len(unseen) == 1 else UNKNOWN
+    for pid in awaited:
+        found[pending(pid)] = {pid: out_of_sight}
     if hidden:
-        # To whom it was given and who is not seen works out of sight; else whoever alone was given it.
-        unseen = [workload for workload in granted if workload not in found] or list(granted)
-        whose = unseen[0] if len(unseen) == 1 else UNKNOWN.workload
-        runs = granted.get(whose, [UNKNOWN])
-        found.setdefault(whose, {}).update(dict.fromkeys(hidden, runs[0]))
+        found.setdefault(out_of_sight.workload, {}).update(dict.fromkeys(hidden, out_of_sight))
         return found
     if granted and not granted.keys() & found.keys() and (not found or _stands_still(sample)):
         # Who only holds a context, as monitors do, does not keep the others off; who was given it does.

@@ -66,7 +66,7 @@ def tenant(identity: Identity, tables: Tables) -> Tenant | None:
     if not uids:
         return None
     # What a pod names inside of itself is its own.
-    pod = next((tables.pods[uid] for uid in uids if uid in tables.pods), None)
+    pod = tables.pods.get(uids[0])
     return Tenant(Workload(KIND, UNNAMED), run=uids[0], waits=True) if pod is None else _of(pod, tables)
 
 
