@@ -190,6 +190,16 @@ def test_a_process_that_goes_on_is_known(host: Host) -> None:
     assert host.resolver.tenant(10) is None
 
 
+def test_a_process_that_the_driver_lists_after_its_end_keeps_its_name(host: Host) -> None:
+    host.tree.process(10, cgroup="/system.slice/a.service")
+    host.follow(10)
+    host.look()
+    host.tree.processes_end(10)
+    for _ in range(4):
+        host.look(KEPT_S / 2)
+    assert host.name(10)[1] == "a.service"  # type: ignore[index]
+
+
 def test_a_process_may_be_moved(host: Host) -> None:
     """Its control group is read again now and then."""
     host.tree.process(10, cgroup="/system.slice/a.service")
@@ -458,11 +468,15 @@ def test_hostile_names_are_labels(host: Host, hostile: str) -> None:
             text.encode()
 
 
-def test_threads_start_and_stop(host: Host, until: Callable[[Callable[[], bool]], None]) -> None:
+def test_threads_start_and_stop(
+    host: Host, until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between start and stop it keeps itself up to date; a new owner is named without waiting for a round."""
+    monkeypatch.setattr("gpuwhy.workload.resolver.LOOK_S", 60.0)
     host.tree.process(10, cgroup="/system.slice/a.service")
     host.resolver.start()
     try:
+        until(lambda: host.resolver._values != {})  # the first round has begun
         host.follow(10)
         until(lambda: host.resolver.tenant(10) is not None)
     finally:

@@ -128,8 +128,6 @@ class WorkloadRows:
                     self._refused.pop(min(self._refused, key=lambda each: self._refused[each]))
             self._refused[workload] = self._now_s
             workload = OTHER
-        else:
-            self._refused.pop(workload, None)
         self._last_s[workload] = self._now_s
         row = rows.get(workload)
         if row is not None:
