@@ -14,13 +14,15 @@ import pytest
 
 from gpuwhy import config as configuration
 from gpuwhy import daemon
+from gpuwhy.sample import Workload
 from gpuwhy.source import NoGpuError
+from gpuwhy.verdict.types import TimeSplit, Verdict, WorkloadVerdict
 from gpuwhy.workload import refreshed, resolver
 
 from .source import fake_kubelet
 from .source.fake_kubelet import FakeKubelet, short_folder
 from .source.host_trees import UID, HostTree, pod_path, slurm_path
-from .test_daemon import Device, Running
+from .test_daemon import FACTS, Device, Running
 
 POD = "llama-6c8d7f9b5d-x2x4z"
 STILL = {"graphics_util": 0.0, "sm_util": 0.0, "any_tensor_util": 0.0, "dram_bw_util": 0.0}
@@ -189,6 +191,29 @@ def test_born_at_zero_and_stopped_in_the_end(node: Node) -> None:
         assert not thread.is_alive()
 
 
+def test_one_that_is_named_as_its_interval_closes_is_shown_first(node: Node) -> None:
+    """Who had no name at any tick of an interval is published at 0 all the same before it counts."""
+    agent = node.running.agent
+    node.running.wait(lambda: node.running.value("gpu_up") == 1.0)
+    workload = Workload("process", "late")
+    published: list[float] = []
+    publish = agent._exposition.publish
+
+    def note(snapshot: Any) -> None:
+        for family in snapshot.families:
+            if family.series.name == "gpuwhy_workload_useful_seconds_total":
+                published.extend(value for prefix, value in family.samples if 'workload="late"' in prefix)
+        publish(snapshot)
+
+    node.running.stop()
+    agent._exposition.publish = note  # type: ignore[method-assign]
+    own = WorkloadVerdict(workload, (), 1.0, "alone", "healthy", "compute", 0.9, (), TimeSplit(useful=3.0))
+    verdict = Verdict(FACTS, 0.0, 5.0, 5.0, "healthy", "compute", 0.9, (), TimeSplit(), workloads=(own,))
+    agent._credit(daemon.Judged((verdict,), None))
+    agent._publish()
+    assert published == [0.0, 3.0]
+
+
 def test_a_kubelet_that_comes_later_is_found() -> None:
     """Below a mounted root its socket is looked for where its folder is, whenever it is made."""
     with short_folder() as root:
@@ -200,6 +225,14 @@ def test_a_kubelet_that_comes_later_is_found() -> None:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(folder / "kubelet.sock"))
             assert reader.present()
+
+
+def test_a_root_that_is_not_there_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped mount is named, and the usual places are read."""
+    config = configuration.load({}, {"GPUWHY__AGENT__HOST_ROOT": str(tmp_path / "hots")}, None).config
+    daemon.make_resolver(config)
+    assert f"agent.host_root: {tmp_path / 'hots'} is no folder" in caplog.text
+    assert daemon.on_host(config, "proc") == Path("/proc")
 
 
 def test_explain_ends_its_resolver(monkeypatch: pytest.MonkeyPatch) -> None:

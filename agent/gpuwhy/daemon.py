@@ -769,11 +769,7 @@ class Agent:
                 stages = self._pipelines[reading.origin] = pipeline(self._config, directory=self._resolver)
             judged = stages.feed(reading)
             self._note(reading, stages)
-            added = [
-                self._ledger.add_workloads(gpu, workloads) for gpu, workloads in stages.workloads.items()
-            ]
-            if any(added):
-                self._publish()  # theirs too must be there at 0 before they count
+            self._show(stages.workloads.items())
             for interval in judged:
                 self._credit(interval)
         except Exception:
@@ -853,6 +849,12 @@ class Agent:
                 self._ledger.reject(*key, count - before.get(key, 0))
                 before[key] = count
 
+    def _show(self, workloads: Iterable[tuple[GpuFacts, Iterable[Workload]]]) -> None:
+        """Shows workloads of GPUs, and publishes those that are new at 0, before anything of them counts."""
+        added = [self._ledger.add_workloads(gpu, each) for gpu, each in workloads]
+        if any(added):
+            self._publish()
+
     def _retire(self, key: tuple[str, str]) -> None:
         """Forgets a row for good."""
         self._ledger.retire_gpu(key)
@@ -869,6 +871,10 @@ class Agent:
             self._taken_apart.discard(key)
             for known in self._gpus_of.values():
                 known.discard(key)
+        # One that was named only as its interval closed has not been shown at 0 yet.
+        self._show(
+            (verdict.gpu, [each.workload for each in verdict.workloads]) for verdict in judged.verdicts
+        )
         for verdict in judged.verdicts:
             self._shown[verdict.gpu.key] = self._now.update(verdict)
         self._ledger.credit(judged.verdicts, judged.host, self._shown)

@@ -206,9 +206,11 @@ def test_all_sources_are_named_with_their_state() -> None:
             dcgm=SourceState(up=False, used=False, reason="nobody answers at 127.0.0.1:5555"),
             nvml=SourceState(up=True, yielding="profiling is paused"),
             exporter=SourceState(up=True, used=False),
+            proxy=SourceState(up=False, used=False, reason="said \x1b[31mno"),
         ),
         width=200,
     )
+    assert "\x1b" not in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "dcgm not used: nobody answers at 127.0.0.1:5555" in lines
     assert "nvml in use; profiling is paused" in lines

@@ -63,7 +63,6 @@ class HostTree:
         """
         folder = self.proc / str(pid)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stat").write_bytes(stat_line(pid, ppid, comm=comm, start=start))
         (folder / "comm").write_bytes(comm + b"\n")
         (folder / "cmdline").write_bytes(cmdline)
         (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\n")
@@ -79,6 +78,10 @@ class HostTree:
             shown = path if seen_from is None else from_inside(path, seen_from)
             lines.append(f"{0 if self.version == 2 else number + 1}:{controllers}:{shown}\n")
         (folder / "cgroup").write_bytes(os.fsencode("".join(lines)))
+        # Last and at once: whoever looks meanwhile sees no process yet, or the one before, as in a real /proc.
+        whole = folder / "stat.new"
+        whole.write_bytes(stat_line(pid, ppid, comm=comm, start=start))
+        whole.replace(folder / "stat")
 
     def processes_end(self, *pids: int) -> None:
         """They are gone; their groups stay."""

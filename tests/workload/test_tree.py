@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from gpuwhy.sample import CgroupSample, HostSample, ProcessSample, Sample, Tenant, Workload
 from gpuwhy.source import GpuFacts
+from gpuwhy.verdict.rules.idle import NOTHING
 from gpuwhy.workload import attribute
 from gpuwhy.workload.directory import BROKER, UNKNOWN
+from gpuwhy.workload.tree import STILL
 
 JOB = "/system.slice/docker-1.scope"
 
@@ -602,6 +604,11 @@ def test_those_who_share_have_trees_of_their_own() -> None:
     assert own.values["process_tree_cpu_cores"] == 1111.0
     (half,) = attribute([one], directory=People({10: A, 20: UNKNOWN}))
     assert [share.values.get("process_tree_cpu_cores") for share in half.shares or ()] == [11.0, 1100.0]
+
+
+def test_still_is_what_the_rules_call_nothing() -> None:
+    """The stage before the verdict may not import it, and must not have another number."""
+    assert NOTHING.value == STILL
 
 
 def test_a_slow_sources_sample_names_nobody() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -355,28 +355,27 @@ def _whose(shares: tuple[Share, ...] | None) -> str:
     return f"held by {', '.join(held)}" if held else "nobody holds it"
 
 
-def _print_readers(findings: Findings, console: Console) -> None:
-    console.print(Text("Whose GPUs are, from", style="bold"))
+def _print_states(title: str, rows: Iterable[tuple[str, str, str]], console: Console) -> None:
+    """Rows of a name, how that is, and why, which may hold what programs and servers say."""
+    console.print(Text(title, style="bold"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, state in findings.readers.items():
-        said = _reader_state(state)
-        table.add_row(name, Text(f"{said}: {plain(state.reason)}" if state.reason else said))
+    for name, said, reason in rows:
+        table.add_row(name, Text(f"{said}: {plain(reason)}" if reason else said))
     console.print(Padding(table, (0, 0, 1, 2)))
+
+
+def _print_readers(findings: Findings, console: Console) -> None:
+    rows = ((name, _reader_state(state), state.reason) for name, state in findings.readers.items())
+    _print_states("Whose GPUs are, from", rows, console)
     for sentence in findings.nameless:
         console.print(Padding(Text(f"{sentence}."), (0, 0, 1, 2)))
 
 
 def _print_sources(findings: Findings, console: Console) -> None:
-    console.print(Text("Sources, best first", style="bold"))
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, state in findings.sources.items():
-        said = f"{_source_state(state)}: {state.reason}" if state.reason else _source_state(state)
-        table.add_row(name, Text(said))
-    console.print(Padding(table, (0, 0, 1, 2)))
+    rows = ((name, _source_state(state), state.reason) for name, state in findings.sources.items())
+    _print_states("Sources, best first", rows, console)
     for name, lines in findings.advice.items():
         if lines and findings.sources[name].up:
             console.print(Padding(Text(f"{name} could say more:"), (0, 0, 0, 2)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -383,7 +384,35 @@ class GpmCall:
         self._samples = []
 
 
-class ProcessList:
+class _Growing(ABC):
+    """A call that fills a buffer of ours, which grows when the driver has more than fits."""
+
+    def __init__(self, size: int) -> None:
+        self._count = ctypes.c_uint()
+        self._grow(size)
+
+    @abstractmethod
+    def _buffer_of(self, size: int) -> Any: ...
+
+    @abstractmethod
+    def _fill(self, call: Callable[..., int]) -> int: ...
+
+    def _grow(self, size: int) -> None:
+        self._size = size
+        self._buffer = self._buffer_of(size)
+
+    def _fill_whole(self, call: Callable[..., int]) -> int:
+        """The driver's code, when all that it has was given room."""
+        self._count.value = self._size
+        code = self._fill(call)
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and self._count.value < MAX_PIDS:
+            self._grow(2 * self._count.value + 8)  # more may start meanwhile
+            self._count.value = self._size
+            code = self._fill(call)
+        return code
+
+
+class ProcessList(_Growing):
     """One of a GPU's process lists, from the first of ``functions`` that the driver has.
 
     ``pids`` is None when the list was not read or cannot be believed. ``lies`` is how many of the
@@ -400,22 +429,17 @@ class ProcessList:
         self._call = _function(self.what)
         self._handle = handle
         self._pid_max = pid_max
-        self._count = ctypes.c_uint()
-        self._grow(64)
+        super().__init__(64)
 
-    def _grow(self, size: int) -> None:
-        self._size = size
-        self._buffer = (pynvml.c_nvmlProcessInfo_v2_t * size)()
+    def _buffer_of(self, size: int) -> Any:
+        return (pynvml.c_nvmlProcessInfo_v2_t * size)()
 
     def ask(self) -> int:
         """Reads the list; an error code, 0 = read."""
         self.pids, self.lies = None, 0
         if self._call is None:
             return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        code = self._fill(self._call)
-        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and self._count.value < MAX_PIDS:
-            self._grow(2 * self._count.value + 8)  # more may start meanwhile
-            code = self._fill(self._call)
+        code = self._fill_whole(self._call)
         if code == pynvml.NVML_SUCCESS:
             self.answered = True
             # Some R535 drivers fill a longer struct, so that pids and sizes come out mixed.
@@ -426,11 +450,10 @@ class ProcessList:
         return code
 
     def _fill(self, call: Callable[..., int]) -> int:
-        self._count.value = self._size
         return call(self._handle, ctypes.byref(self._count), self._buffer)
 
 
-class ProcessUse:
+class ProcessUse(_Growing):
     """The driver's estimate of how much of the time each process kept a GPU's SMs busy.
 
     As measured on an H200: the driver notes about five times a second whose work runs, and gives for
@@ -452,13 +475,11 @@ class ProcessUse:
         self._wall = wall
         self._longest_us = int(longest_s * 1e6)
         self._newest_us = 0
-        self._count = ctypes.c_uint()
         self._since = ctypes.c_ulonglong()
-        self._grow(128)  # the driver wants room for 72 where one process runs
+        super().__init__(128)  # the driver wants room for 72 where one process runs
 
-    def _grow(self, size: int) -> None:
-        self._size = size
-        self._buffer = (pynvml.c_nvmlProcessUtilizationSample_t * size)()
+    def _buffer_of(self, size: int) -> Any:
+        return (pynvml.c_nvmlProcessUtilizationSample_t * size)()
 
     def ask(self, pids: frozenset[int]) -> int:
         """Sets ``shares`` of these processes since the last call; an error code, 0 = read.
@@ -474,10 +495,7 @@ class ProcessUse:
         if not earliest_us < self._newest_us <= latest_us:
             self._newest_us = earliest_us  # a pause, or the wall clock was set
         since_us = self._since.value = self._newest_us
-        code = self._fill(self._call)
-        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE and self._count.value < MAX_PIDS:
-            self._grow(2 * self._count.value + 8)  # more may start meanwhile
-            code = self._fill(self._call)
+        code = self._fill_whole(self._call)
         if code == pynvml.NVML_SUCCESS:
             self.answered = True
             self._read(pids, since_us, latest_us)
@@ -498,7 +516,6 @@ class ProcessUse:
             }
 
     def _fill(self, call: Callable[..., int]) -> int:
-        self._count.value = self._size
         return call(self._handle, self._buffer, ctypes.byref(self._count), self._since)
 
 
