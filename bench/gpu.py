@@ -2,6 +2,7 @@
 
     python bench/gpu.py live              judge workloads with the running agent, scraped from /metrics
     python bench/gpu.py share             jobs that share the GPU, or hold it and run nothing: parts and verdicts
+    python bench/gpu.py scrapes FILE      workloads in turn, every scrape kept with its time (for bench/alerts.py)
     python bench/gpu.py change            how soon a change of load shows in the counters
     python bench/gpu.py cost              CPU and memory beside a bare loop of the same driver calls
     python bench/gpu.py pair              GEMM rate and kernel latency with the agent on and off
@@ -35,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workloads
 
 LIVE = ("idle", "held", "gemm", "copy_kernel", "starved", "tiny_kernels", "pinned_copy", "fp64_loop")
+SCRAPED = ("gemm", "one_block", "copy_kernel", "starved", "tiny_kernels", "held", "gemm")
 SETTLE_S = 10.0
 SERIES = re.compile(r"^gpuwhy_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 
@@ -132,6 +134,26 @@ def live(seconds: float) -> list[dict]:
         print(rows[-1], flush=True)
     stopped = agent.stop()
     print(f"SIGTERM to end: {stopped:.2f} s; log:\n{agent.log()[-1500:]}")
+    return rows
+
+
+def scrapes(seconds: float, path: Path, names: list[str]) -> list[dict]:
+    """Scrapes each second into a file of (Unix time, text), one JSON line each; the rows say what ran when."""
+    rows = []
+    agent = Agent()
+    with path.open("w") as file:
+        for name in names:
+            rows.append({"workload": name, "from": time.time()})
+            with running(name, seconds + 30):
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    began = time.monotonic()
+                    file.write(json.dumps([time.time(), agent.scrape()]) + "\n")
+                    time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
+            rows[-1]["to"] = time.time()
+            print(rows[-1], flush=True)
+        file.write(json.dumps(rows) + "\n")
+    agent.stop()
     return rows
 
 
@@ -453,9 +475,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["live", "share", "change", "cost", "pair", "bare", "phases"])
+    parser.add_argument(
+        "what", choices=["live", "share", "scrapes", "change", "cost", "pair", "bare", "phases"]
+    )
     parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--workloads", default=",".join(SCRAPED), help="of scrapes, joined by commas")
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--json", type=Path, help="file to write the rows to")
     arguments = parser.parse_args()
@@ -469,6 +494,7 @@ def main() -> None:
     runs: dict[str, Callable[[], list[dict]]] = {
         "live": lambda: live(arguments.seconds),
         "share": lambda: share(arguments.seconds),
+        "scrapes": lambda: scrapes(arguments.seconds, Path(arguments.path), arguments.workloads.split(",")),
         "change": change,
         "cost": lambda: cost(arguments.seconds),
         "pair": lambda: pair(arguments.pairs, arguments.seconds),

@@ -183,6 +183,15 @@ def fp64_loop(seconds: float) -> None:
     raw_kernel("double", "x = x * 1.0000001 + 0.5;", seconds)
 
 
+@workload("one block of threads that counts cycles", label("pseudo-peak", "few-sms"))
+def one_block(seconds: float) -> None:
+    torch, _ = cuda()
+    for _ in until(seconds):
+        for _ in range(4):
+            torch.cuda._sleep(50_000_000)  # noqa: SLF001
+        torch.cuda.synchronize()
+
+
 # --- one GPU, what the bundled recordings lack ---------------------------------------------------
 
 

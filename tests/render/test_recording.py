@@ -7,12 +7,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
+from gpuwhy import recorded
 from gpuwhy.catalog import SERIES_BY_NAME
+from gpuwhy.config import RenderConfig
 from gpuwhy.render import recording
+from gpuwhy.render.promql import Promql, braces, by, duration, over
+from gpuwhy.render.recording import Recording
 
+OPTIONS = RenderConfig()
+OWN = RenderConfig(selector='cluster="a"', host_label="node")
 NAME = re.compile(r"[a-z]+:gpuwhy_[a-z_]+:[a-z0-9]+")
 
 
@@ -33,22 +40,33 @@ def gpu(instance: str, index: str, mig: str = "") -> dict[str, str]:
 
 @pytest.fixture
 def evaluated(promtool: str, tmp_path: Path) -> Any:
-    """Has promtool evaluate the rules over these series, and compare at minute 120."""
+    """Has promtool evaluate the rules over these series, and compare at one time."""
 
-    def run(inputs: list[dict[str, str]], **expected: dict[str, float]) -> None:
-        (tmp_path / "rules.yaml").write_text(recording.rule_file())
+    def run(
+        inputs: list[dict[str, str]],
+        *,
+        options: RenderConfig = OPTIONS,
+        only: str = "",
+        interval: str = "1m",
+        every: str = "5m",
+        at: str = "120m",
+        **expected: dict[str, float],
+    ) -> None:
+        groups = Recording(Promql(options)).groups()
+        kept = [group for group in groups if only in group["name"]]
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": kept}))
         tests = [
             {
                 "expr": expr.replace("__", ":"),
-                "eval_time": "120m",
+                "eval_time": at,
                 "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()],
             }
             for expr, samples in expected.items()
         ]
         plan = {
             "rule_files": ["rules.yaml"],
-            "evaluation_interval": "5m",
-            "tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": tests}],
+            "evaluation_interval": every,
+            "tests": [{"interval": interval, "input_series": inputs, "promql_expr_test": tests}],
         }
         (tmp_path / "tests.yaml").write_text(yaml.safe_dump(plan))
         done = subprocess.run(
@@ -72,10 +90,24 @@ def test_prometheus_takes_the_rules(promtool: str, root: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("options", [OPTIONS, OWN], ids=["default", "own"])
+def test_both_grammars_take_the_rules(promtool: str, tmp_path: Path, options: RenderConfig) -> None:
+    """The file passes promtool 2.42, and each expression the grammar of Prometheus 3."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(recording.rule_file(options))
+    done = subprocess.run(
+        [promtool, "check", "rules", "--lint-fatal", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for group in yaml.safe_load(file.read_text())["groups"]:
+        for rule in group["rules"]:
+            promql_parser.parse(rule["expr"])
+
+
 def test_names_are_levels_metrics_and_operations() -> None:
     """Every rule records under a name of its own, from counters of the catalogue or what was recorded before."""
     known: set[str] = set()
-    for group in recording.groups():
+    for group in Recording().groups():
         for rule in group["rules"]:
             assert NAME.fullmatch(rule["record"])
             for name in re.findall(r"\bgpuwhy_\w+(?=[\[{])", rule["expr"]):
@@ -84,6 +116,53 @@ def test_names_are_levels_metrics_and_operations() -> None:
                 assert name in known, f"{rule['record']} reads {name}, which is recorded later"
             assert rule["record"] not in known
             known.add(rule["record"])
+
+
+def test_names_are_asked_for_by_level_and_stem() -> None:
+    """What is recorded can be asked for, and what is not raises."""
+    there = {rule["record"] for group in Recording().groups() for rule in group["rules"]}
+    asked = set()
+    for level in recorded.LEVELS:
+        for quantity in level.quantities:
+            asked.add(recorded.hourly(level.name, quantity.stem))
+            if level.weeks:
+                asked.add(recorded.weekly(level.name, quantity.stem))
+        operations = ["ratio1h", "ratio1w", "delta1w"] if level.weeks else ["ratio1h"]
+        asked |= {recorded.efficiency(level.name, operation) for operation in operations}
+    assert asked == there
+    with pytest.raises(StopIteration):
+        recorded.hourly("workload", "free")
+    with pytest.raises(KeyError):
+        recorded.weekly("gpu", "lost")
+    with pytest.raises(KeyError):
+        Promql().raw("verdict_minutes_total")
+
+
+@pytest.mark.parametrize("options", [OPTIONS, OWN], ids=["default", "own"])
+def test_rules_say_their_labels(options: RenderConfig) -> None:
+    """The labels of a recorded series are those that its level and its quantity keep, by the user's name."""
+    rules = [*Recording(Promql(options)).hours(), *Recording(Promql(options)).weeks()]
+    for rule in rules:
+        level = rule.record.partition(":")[0]
+        assert (options.host_label in rule.labels) == (level in {"gpu", "instance"})
+        assert ("instance" in rule.labels) == (
+            options.host_label == "instance" and level in {"gpu", "instance"}
+        )
+        assert ("cause" in rule.labels) == (
+            "lost" in rule.record or ("verdict" in rule.record and level not in {"workload", "owner"})
+        )
+        assert rule.help.startswith("of ")
+        if rule.labels:
+            assert not rule.expr.startswith("sum (")
+
+
+def test_own_matchers_are_on_every_counter() -> None:
+    """With matchers of the user's no counter is read without them, and hosts are told apart by his label."""
+    for rule in Recording(Promql(OWN)).hours():
+        counters = re.findall(r"\bgpuwhy_\w+(?![\w:])(?=\{)[^}]*", rule.expr)
+        assert len(counters) == len(re.findall(r"(?<!:)\bgpuwhy_\w+(?!:|\w)", rule.expr))
+        assert all('cluster="a"' in each for each in counters)
+        assert "instance" not in rule.expr.replace("instance:gpuwhy", "")
 
 
 def test_hours_add_up_from_gpu_to_fleet(evaluated: Any) -> None:
@@ -182,3 +261,105 @@ def test_a_host_that_was_lost_counts_what_it_had(evaluated: Any) -> None:
             "round(model__gpuwhy_observed_seconds__increase1h, 100)": {'{model="H200"}': 1800},
         },
     )
+
+
+def hours(name: str, *values: tuple[int, float], **labels: str) -> dict[str, str]:
+    """A recorded series, a point an hour: so many hours this value."""
+    own = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    points = " ".join(f"{value:g}x{count - 1}" if count > 1 else f"{value:g}" for count, value in values)
+    return {"series": f"{name}{{{own}}}", "values": points}
+
+
+def test_own_host_label_and_one_cluster_of_two(evaluated: Any) -> None:
+    """Hosts by the user's label; the series of another cluster are not counted."""
+    row = {"node": "a", "gpu": "0", "uuid": "GPU-a0", "mig": ""}
+    inputs = []
+    for cluster in ("a", "b"):
+        inputs += [
+            constant("gpu_share_ratio", 1, **row, cluster=cluster, instance="10.0.0.1:9837"),
+            constant("gpu_info", 1, model="H200", **row, cluster=cluster, instance="10.0.0.1:9837"),
+            series("observed_seconds_total", 60, **row, cluster=cluster, instance="10.0.0.1:9837"),
+        ]
+    evaluated(
+        inputs,
+        options=OWN,
+        instance__gpuwhy_observed_seconds__increase1h={
+            'instance:gpuwhy_observed_seconds:increase1h{node="a"}': 3600
+        },
+        model__gpuwhy_observed_seconds__increase1h={
+            'model:gpuwhy_observed_seconds:increase1h{model="H200"}': 3600
+        },
+    )
+
+
+def test_weeks_are_their_hours(evaluated: Any) -> None:
+    """A week is the sum of its hours, each counted once; a gap is no time; efficiency is the sums' ratio."""
+    name = "fleet:gpuwhy_{}_seconds:increase1h"
+    evaluated(
+        [
+            # From hour 0 on: one week of 3600 s, of which half is useful, then one in which a quarter is.
+            hours(name.format("measured"), (336, 3600)),
+            hours(name.format("useful"), (169, 1800), (167, 900)),
+            hours(name.format("lost"), (300, 60), (36, 30), verdict="starving", cause="copy"),
+            hours("owner:gpuwhy_measured_seconds:increase1h", (336, 3600), workload_owner="ann"),
+            hours("owner:gpuwhy_useful_seconds:increase1h", (169, 1800), workload_owner="ann"),
+        ],
+        only="weeks",
+        interval="1h",
+        every="721m",  # not at a full hour, at which Prometheus 2 takes one point more than 3 does
+        at=f"{28 * 721}m",
+        **{
+            "fleet__gpuwhy_measured_seconds__sum1w": {"fleet:gpuwhy_measured_seconds:sum1w": 167 * 3600},
+            "fleet__gpuwhy_lost_seconds__sum1w": {
+                'fleet:gpuwhy_lost_seconds:sum1w{verdict="starving", cause="copy"}': 131 * 60 + 36 * 30,
+            },
+            "fleet__gpuwhy_efficiency__ratio1w": {"fleet:gpuwhy_efficiency:ratio1w": 0.25},
+            "round(fleet__gpuwhy_efficiency__delta1w, 0.001)": {"{}": -0.25},
+            # Nothing was useful for a week: 0, and worse by all that there was.
+            "owner__gpuwhy_efficiency__ratio1w": {'owner:gpuwhy_efficiency:ratio1w{workload_owner="ann"}': 0},
+            "round(owner__gpuwhy_efficiency__delta1w, 0.01)": {'{workload_owner="ann"}': -0.5},
+        },
+    )
+
+
+def test_a_week_before_that_hardly_was_is_compared_with_nothing(evaluated: Any) -> None:
+    """A day of hours is a week to compare with, and fewer are none."""
+    # The week before has hours 1 to 168, of which the last belongs to the stretch that goes on.
+    inputs = [
+        {
+            "series": f'model:gpuwhy_{stem}_seconds:increase1h{{model="{model}"}}',
+            "values": f"100x{count - 1} _x{168 - count} 100x167",
+        }
+        for count, model in ((23, "new"), (24, "known"))
+        for stem in ("measured", "useful")
+    ]
+    evaluated(
+        inputs,
+        only="weeks",
+        interval="1h",
+        every="721m",
+        at=f"{28 * 721}m",
+        model__gpuwhy_efficiency__delta1w={'model:gpuwhy_efficiency:delta1w{model="known"}': 0},
+    )
+
+
+def test_promql_in_pieces() -> None:
+    """Matchers, groupings, windows and durations as PromQL writes them."""
+    assert braces() == ""
+    assert braces("", ' a="1" ', 'b!="2"') == '{a="1",b!="2"}'
+    assert by(()) == ""
+    assert by(("a", "b")) == " by (a, b)"
+    assert over("x:y:z", "7d:1h", 'a="1"') == 'x:y:z{a="1"}[7d:1h]'
+    assert [duration(seconds) for seconds in (0, 59.6, 90, 300, 5400, 7200, 86400, 1e6)] == [
+        "0s",
+        "1m",
+        "90s",
+        "5m",
+        "90m",
+        "2h",
+        "1d",
+        "1000000s",
+    ]
+    assert Promql(OWN).row == ("node", "gpu", "uuid", "mig")
+    assert Promql(OWN).raw("gpu_up", 'mig=""', window="5m") == 'gpuwhy_gpu_up{cluster="a",mig=""}[5m]'
+    assert Promql().increase("observed_seconds_total", "1h") == "increase(gpuwhy_observed_seconds_total[1h])"

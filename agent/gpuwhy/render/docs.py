@@ -18,7 +18,9 @@ import gpuwhy.verdict
 from gpuwhy import catalog, config
 from gpuwhy.catalog import Series
 from gpuwhy.config import Option
+from gpuwhy.render import recording
 from gpuwhy.render.files import notice
+from gpuwhy.render.recording import Level, Recording
 from gpuwhy.sample import signals
 from gpuwhy.verdict import cards, playbook, vocabulary
 from gpuwhy.verdict.cards import Card
@@ -91,10 +93,9 @@ def configuration() -> str:
         f"""An option is taken from the first of these that has it: flag, environment, file, default.
 The file is `{config.DEFAULT_PATH}`, which may be missing, or the one that `--config` names.
 `gpuwhy check-config` prints every value in effect and where it came from, or all that is wrong.""",
-        f"""A name that is not known, a value out of its bounds and options that do not go together stop the start.
+        """A name that is not known, a value out of its bounds and options that do not go together stop the start.
 In the environment a section and an option are joined by two underscores; other names that start with `GPUWHY_` are
-ignored, because Kubernetes sets some. An option that is a mapping is written there as YAML, and replaces the file's.
-The sections {_codes(config.RESERVED_SECTIONS)} are reserved and have no options in this version.""",
+ignored, because Kubernetes sets some. An option that is a mapping is written there as YAML, and replaces the file's.""",
         *blocks,
         "## Example",
         "A complete file, with the defaults and one override. A file needs only what it changes.",
@@ -186,6 +187,43 @@ _LABELS = (
 )
 
 
+_LEVEL: tuple[Column[Level], ...] = (
+    Column("level", lambda row: _code(row.name)),
+    Column("of", lambda row: row.help),
+    Column("labels", lambda row: _codes(Recording().labels(row))),
+    Column("weeks", lambda row: "yes" if row.weeks else "no"),
+)
+
+
+class Recorded(NamedTuple):
+    """A kind of recorded series: its name with LEVEL in place of the level, the labels that it adds, what it is."""
+
+    name: str
+    labels: tuple[str, ...]
+    levels: tuple[str, ...]
+    about: str
+
+
+_RECORDED: tuple[Column[Recorded], ...] = (
+    Column("series", lambda row: _code(row.name)),
+    Column("adds", lambda row: _codes(row.labels)),
+    Column("levels", lambda row: ", ".join(row.levels)),
+    Column("meaning", lambda row: row.about),
+)
+
+
+def _recorded() -> list[Recorded]:
+    """Every recorded series, those that differ by nothing but their level in one row."""
+    rows: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    rules = Recording()
+    for rule in (*rules.hours(), *rules.weeks()):
+        level, _, rest = rule.record.partition(":")
+        added = tuple(label for label in rule.labels if label not in rules.labels(recording.LEVEL[level]))
+        about = rule.help.removeprefix(f"of {recording.LEVEL[level].help}: ")
+        rows.setdefault((f"LEVEL:{rest}", added, about), []).append(level)
+    return [Recorded(name, added, tuple(levels), about) for (name, added, about), levels in rows.items()]
+
+
 def _group(row: Series) -> str:
     seconds, now, driver, host, workloads, itself = _GROUPS
     if row.origin == "workload":
@@ -224,6 +262,13 @@ Over a fleet with MIG, multiply seconds by `{catalog.PREFIX}gpu_share_ratio` bef
         *blocks,
         "## Label values",
         _table(_VALUES, _LABELS),
+        "## Recorded series",
+        f"""What `alerts/recording.rules.yaml` has Prometheus record every five minutes, and alerts, dashboards and reports
+read. From the level of the host up, MIG slices are weighed: those are seconds of whole GPUs, and 3600 of them are a
+GPU-hour. Series that would be 0 are left out. A longer time is the sum over full hours, whose windows neither overlap
+nor leave gaps: `sum_over_time({recording.hourly("fleet", "useful")}[30d:1h])`.""",
+        _table(_LEVEL, recording.LEVELS),
+        _table(_RECORDED, _recorded()),
     )
 
 

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpuwhy.config import RenderConfig
+
 _MARK = "Rendered by `gpuwhy render`"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One rendered file: its path from the top of the tree, and what returns its text.
+    """One rendered file: its path from the top of the tree, and what returns its text under the options.
 
-    The text ends with a newline, starts with ``notice``, and is the same at every call.
+    The text ends with a newline, starts with ``notice`` where its format has comments, and is the same at
+    every call.
     """
 
     path: str
-    text: Callable[[], str]
+    text: Callable[[RenderConfig], str]
 
 
 @dataclass(frozen=True, slots=True)

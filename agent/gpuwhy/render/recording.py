@@ -1,138 +1,187 @@
-"""Recording rules: the hourly sums that alerts, dashboards and the weekly report share.
+"""Recording rules: the sums that alerts, dashboards and the weekly report share.
 
-A level is what is summed over; a quantity is what is summed. To add one, add a row to ``LEVELS`` or
-``QUANTITIES``. Every rule reads counters or the level below, sums before it divides, and is valid in
-PromQL from Prometheus 2.42 on.
+What is recorded and what it is called stands in ``gpuwhy/recorded.py``; here is how. Every rule reads
+counters or what was recorded before it, sums before it divides, and is valid in PromQL from Prometheus 2.42
+on. Hours are recorded from the counters, weeks from the hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from gpuwhy.catalog import IDENTITY, PREFIX, WORKLOAD
+from gpuwhy.config import RenderConfig
+from gpuwhy.recorded import (
+    HOST,
+    LEVEL,
+    LEVELS,
+    OF_WORKLOADS,
+    QUANTITIES,
+    ROW,
+    WINDOW,
+    Level,
+    Quantity,
+    efficiency,
+    hourly,
+    weekly,
+)
 from gpuwhy.render.files import notice
+from gpuwhy.render.promql import Promql, by, over
 
+# Less than Prometheus' lookback of five minutes is no need: who reads "now" looks back for two of these.
 EVERY = "5m"
-WINDOW = "1h"
-ROW = ("instance", *IDENTITY)
-_ON = f"on ({', '.join(ROW)})"
-# Of what is constant the newest of the hour: a GPU or host that was lost within it still counts.
-_SHARE = f"max by ({', '.join(ROW)}) (last_over_time({PREFIX}gpu_share_ratio[{WINDOW}]))"
-_MODEL = f"max by ({', '.join(ROW)}, model) (last_over_time({PREFIX}gpu_info[{WINDOW}]))"
+# Aligned hours: their windows neither overlap nor leave gaps. The millisecond is for evaluations at a full hour,
+# which would take in an hour more in Prometheus 2, where both ends of a range belong to it.
+WEEK = ("7d:1h", "1ms")
+WEEK_BEFORE = ("7d:1h", "7d1ms")
+# A week before that has fewer hours than this is no week to compare with.
+HOURS_OF_A_WEEK = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
-    """Seconds that are summed: the counter's stem, and the labels of its own that are kept."""
+class Rule:
+    """A recorded series, in words for the reference."""
 
-    stem: str
-    by: tuple[str, ...] = ()
-    workload: bool = False
-
-    @property
-    def counter(self) -> str:
-        return f"{PREFIX}{'workload_' if self.workload else ''}{self.stem}_seconds_total"
-
-    @property
-    def base(self) -> str:
-        return f"{PREFIX}{self.stem}_seconds"
-
-
-QUANTITIES = (
-    Quantity("verdict", ("verdict", "cause")),
-    Quantity("lost", ("verdict", "cause")),
-    Quantity("useful"),
-    Quantity("headroom"),
-    Quantity("measured"),
-    Quantity("observed"),
-)
-OF_WORKLOADS = (
-    Quantity("verdict", ("verdict",), workload=True),
-    Quantity("lost", ("verdict", "cause"), workload=True),
-    Quantity("useful", workload=True),
-    Quantity("measured", workload=True),
-)
+    record: str
+    expr: str
+    help: str
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A level of the names ``level:metric:operation``: the labels that are kept there.
+class Recording:
+    """The recording rules of one configuration."""
 
-    ``of`` is the level that it sums up, "" for counters; ``weighs`` whether MIG slices are weighed on the
-    way, so that seconds become those of whole GPUs.
-    """
+    promql: Promql = field(default_factory=Promql)
 
-    name: str
-    by: tuple[str, ...]
-    of: str = ""
-    weighs: bool = False
-    workload: bool = False
+    def labels(self, level: Level, quantity: Quantity | None = None) -> tuple[str, ...]:
+        """The labels of a recorded series."""
+        named = {ROW: self.promql.row, HOST: (self.promql.host,)}
+        own = tuple(label for name in level.by for label in named.get(name, (name,)))
+        return (*own, *(quantity.by if quantity else ()))
 
-    @property
-    def quantities(self) -> tuple[Quantity, ...]:
-        return OF_WORKLOADS if self.workload else QUANTITIES
+    def hours(self) -> Iterator[Rule]:
+        """Seconds of an hour, and efficiency, level by level."""
+        for level in LEVELS:
+            for quantity in level.quantities:
+                yield Rule(
+                    hourly(level.name, quantity.stem),
+                    self._hour(level, quantity),
+                    f"of {level.help}: {quantity.help} in the last hour",
+                    self.labels(level, quantity),
+                )
+            useful, measured = (hourly(level.name, stem) for stem in ("useful", "measured"))
+            yield Rule(
+                efficiency(level.name),
+                # An hour in which nothing was useful has no useful series: it is 0, not unknown.
+                f"({useful} or 0 * {measured}) / {measured}",
+                f"of {level.help}: useful over measured seconds of the last hour",
+                self.labels(level),
+            )
+
+    def weeks(self) -> Iterator[Rule]:
+        """Seconds of a week, efficiency, and its change against the week before."""
+        for level in LEVELS:
+            if not level.weeks:
+                continue
+            for quantity in level.quantities:
+                yield Rule(
+                    weekly(level.name, quantity.stem),
+                    f"sum_over_time({_in(WEEK, hourly(level.name, quantity.stem))})",
+                    f"of {level.help}: {quantity.help} in the last seven days",
+                    self.labels(level, quantity),
+                )
+            useful, measured = (weekly(level.name, stem) for stem in ("useful", "measured"))
+            yield Rule(
+                efficiency(level.name, "ratio1w"),
+                f"({useful} or 0 * {measured}) / {measured}",
+                f"of {level.help}: useful over measured seconds of the last seven days",
+                self.labels(level),
+            )
+            yield Rule(
+                efficiency(level.name, "delta1w"),
+                f"{efficiency(level.name, 'ratio1w')} - {self._before(level)}",
+                f"of {level.help}: efficiency of the last seven days less that of the seven before, where those "
+                f"have {HOURS_OF_A_WEEK} measured hours or more",
+                self.labels(level),
+            )
+
+    def _hour(self, level: Level, quantity: Quantity) -> str:
+        if level.of:
+            inner = hourly(level.of, quantity.stem)
+        else:
+            # The gain of each row first: a workload is weighed on each of its rows.
+            inner = self.promql.increase(quantity.counter, WINDOW)
+        row = f"on ({', '.join(self.promql.row)})"
+        # Of what is constant the newest of the hour: a GPU or host that was lost within it still counts.
+        if level.weighs:
+            inner = (
+                f"{inner} * {row} group_left () max{by(self.promql.row)} ({self._newest('gpu_share_ratio')})"
+            )
+        if "model" in level.by:
+            labels = (*self.promql.row, "model")
+            inner = f"{inner} * {row} group_left (model) max{by(labels)} ({self._newest('gpu_info')})"
+        return f"sum{by(self.labels(level, quantity))} ({inner}) > 0"
+
+    def _newest(self, stem: str) -> str:
+        return f"last_over_time({self.promql.raw(stem, window=WINDOW)})"
+
+    def _before(self, level: Level) -> str:
+        useful, measured = (
+            f"sum_over_time({_in(WEEK_BEFORE, hourly(level.name, stem))})" for stem in ("useful", "measured")
+        )
+        hours = f"count_over_time({_in(WEEK_BEFORE, hourly(level.name, 'measured'))})"
+        return f"(({useful} or 0 * {measured}) / ({measured} and {hours} >= {HOURS_OF_A_WEEK}))"
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Two groups; in each, rules are evaluated in order and read what the ones before recorded."""
+        return [
+            {
+                "name": f"gpuwhy.{name}",
+                "interval": EVERY,
+                "rules": [{"record": rule.record, "expr": rule.expr} for rule in rules],
+            }
+            for name, rules in (("hours", self.hours()), ("weeks", self.weeks()))
+        ]
 
 
-LEVELS = (
-    Level("gpu", ROW),
-    Level("instance", ("instance",), of="gpu", weighs=True),
-    Level("model", ("model",), of="gpu", weighs=True),
-    Level("fleet", (), of="instance"),
-    Level("workload", WORKLOAD, weighs=True, workload=True),
-    Level("owner", ("workload_owner",), of="workload", workload=True),
-)
+def _in(week: tuple[str, str], name: str) -> str:
+    window, back = week
+    return f"{over(name, window)} offset {back}"
 
 
-def record(level: str, quantity: Quantity) -> str:
-    """The name of a recorded sum."""
-    return f"{level}:{quantity.base}:increase{WINDOW}"
-
-
-def efficiency(level: str) -> str:
-    """The name of a level's useful over measured seconds."""
-    return f"{level}:{PREFIX}efficiency:ratio{WINDOW}"
-
-
-def _sum(level: Level, quantity: Quantity) -> str:
-    by = (*level.by, *quantity.by)
-    if level.of:
-        inner = record(level.of, quantity)
-    elif level.workload:
-        # The gain of each GPU first: a workload is weighed on each of its rows.
-        inner = f"increase({quantity.counter}[{WINDOW}])"
-    else:
-        return f"sum by ({', '.join(by)}) (increase({quantity.counter}[{WINDOW}])) > 0"
-    if level.weighs:
-        inner = f"{inner} * {_ON} group_left () {_SHARE}"
-    if "model" in level.by:
-        inner = f"{inner} * {_ON} group_left (model) {_MODEL}"
-    outer = f"sum by ({', '.join(by)})" if by else "sum"
-    return f"{outer} ({inner}) > 0"
-
-
-def _ratio(level: Level) -> str:
-    useful, measured = (record(level.name, Quantity(stem)) for stem in ("useful", "measured"))
-    # An hour in which nothing was useful has no useful series: it is 0, not unknown.
-    return f"({useful} or 0 * {measured}) / {measured}"
-
-
-def _rules(level: Level) -> Iterator[dict[str, str]]:
-    for quantity in level.quantities:
-        yield {"record": record(level.name, quantity), "expr": _sum(level, quantity)}
-    yield {"record": efficiency(level.name), "expr": _ratio(level)}
-
-
-def groups() -> list[dict[str, Any]]:
-    """One group, whose rules are evaluated in order: each reads what the ones before recorded."""
-    rules = [rule for level in LEVELS for rule in _rules(level)]
-    return [{"name": "gpuwhy.recording", "interval": EVERY, "rules": rules}]
-
-
-def rule_file() -> str:
+def rule_file(options: RenderConfig) -> str:
     """alerts/recording.rules.yaml"""
-    body = yaml.safe_dump({"groups": groups()}, sort_keys=False, width=1000)
-    return f"# {notice('`agent/gpuwhy/render/recording.py`')}\n{body}"
+    return as_yaml("`agent/gpuwhy/render/recording.py`", {"groups": Recording(Promql(options)).groups()})
+
+
+def as_yaml(source: str, *documents: Any) -> str:
+    """Documents under the notice that they are rendered; long expressions stay on one line."""
+    bodies = (yaml.safe_dump(each, sort_keys=False, width=100_000, allow_unicode=True) for each in documents)
+    return f"# {notice(source)}\n" + "---\n".join(bodies)
+
+
+__all__ = [
+    "EVERY",
+    "HOST",
+    "HOURS_OF_A_WEEK",
+    "LEVEL",
+    "LEVELS",
+    "OF_WORKLOADS",
+    "QUANTITIES",
+    "ROW",
+    "WEEK",
+    "WINDOW",
+    "Level",
+    "Quantity",
+    "Recording",
+    "Rule",
+    "as_yaml",
+    "efficiency",
+    "hourly",
+    "rule_file",
+    "weekly",
+]
