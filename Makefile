@@ -2,7 +2,7 @@
 # ARGS="..." goes to the program that the target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format golden render bench wheel clean setup programs
+.PHONY: help run test lint format golden render pictures bench wheel clean setup programs
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -29,10 +29,13 @@ golden: setup programs ## rewrite tests/golden from what the code does now; revi
 	@.venv/bin/python -m pytest --update $(ARGS)
 
 render: setup ## rewrite alerts/, dashboards/ and the reference from the tables
-	@.venv/bin/gpuwhy render $(ARGS)
+	@.venv/bin/gpuwhy render --config /dev/null $(ARGS)
+
+pictures: setup programs ## draw the dashboards over a replay into docs/pictures
+	@tools/pictures $(ARGS)
 
 bench: setup ## measure what the agent costs
-	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
+	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py bench/store.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
 
 wheel: setup ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -48,3 +51,6 @@ setup:
 # fails the run.
 programs:
 	@tools/unpack prometheus promtool || [ "$$CI" != true ]
+	@tools/unpack prometheus prometheus || [ "$$CI" != true ]
+	@tools/unpack prometheus-alertmanager prometheus-alertmanager || [ "$$CI" != true ]
+	@tools/unpack prometheus-alertmanager amtool || [ "$$CI" != true ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from gpuwhy import __version__, cli, daemon
@@ -207,3 +210,63 @@ def test_completion_is_offered() -> None:
     """The shell's tab completion knows the commands."""
     done = run(env={"_GPUWHY_COMPLETE": "bash_complete", "COMP_WORDS": "gpuwhy ex", "COMP_CWORD": "1"})
     assert done.output == "plain,explain\n"
+
+
+OWN = """\
+render:
+  selector: cluster="a"
+  host_label: node
+  runbook_url: https://wiki.example/runbook
+  grafana_url: https://grafana.example
+  price_per_gpu_hour: 2.5
+  alerts:
+    GpuwhyStarving: {severity: info, threshold: 0.5, window_seconds: 7200}
+    GpuwhyPseudoPeak: {enabled: false}
+    GpuwhyHostRegression: {enabled: true}
+"""
+
+
+def test_render_takes_the_users_own_options(tmp_path: Path) -> None:
+    """Matchers, host label, severity, threshold, window, addresses and price reach rules and dashboards."""
+    file = tmp_path / "config.yaml"
+    file.write_text(OWN)
+    arguments = ("render", "--config", str(file), "--out", str(tmp_path))
+    assert run(*arguments).exit_code == 0
+    assert run(*arguments, "--check").exit_code == 0
+    groups = yaml.safe_load((tmp_path / "alerts/alerts.rules.yaml").read_text())["groups"]
+    rules = {rule["alert"]: rule for group in groups for rule in group["rules"]}
+    starving = rules["GpuwhyStarving"]
+    assert starving["labels"]["severity"] == "info"
+    assert 'gpuwhy_verdict_seconds_total{cluster="a",' in starving["expr"]
+    assert "sum by (node, gpu, uuid, mig)" in starving["expr"]
+    assert starving["expr"].endswith(">= 3600")
+    assert starving["annotations"]["runbook_url"] == "https://wiki.example/runbook#gpuwhystarving"
+    assert starving["annotations"]["dashboard_url"].startswith("https://grafana.example/d/gpuwhy-host?")
+    assert "GpuwhyPseudoPeak" not in rules
+    assert "GpuwhyHostRegression" in rules
+    recorded = (tmp_path / "alerts/recording.rules.yaml").read_text()
+    assert 'gpuwhy_useful_seconds_total{cluster="a"}' in recorded
+    assert "instance," not in recorded
+    assert "currencyUSD" in (tmp_path / "dashboards/gpuwhy-weekly.json").read_text()
+    assert "instance" not in yaml.safe_load((tmp_path / "alerts/inhibit.yaml").read_text()).__str__()
+
+
+@pytest.mark.parametrize("command", ["render", "check-config"])
+def test_an_unknown_alert_is_named(command: str, tmp_path: Path) -> None:
+    """A mistyped alert is no option that silently does nothing."""
+    file = tmp_path / "config.yaml"
+    file.write_text("render:\n  alerts:\n    GpuwhyStarvng: {enabled: false}\n")
+    arguments = ["--out", str(tmp_path)] if command == "render" else []
+    done = run(command, "--config", str(file), *arguments)
+    assert done.exit_code == 2
+    assert "render.alerts.GpuwhyStarvng is not known: write GpuwhyStarving, or remove it" in done.stderr
+
+
+def test_rendering_without_grafanalib_says_what_to_install(tmp_path: Path) -> None:
+    """The extra that is missing is named, and no traceback shown."""
+    code = "import sys; sys.modules['grafanalib'] = None; from gpuwhy.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "render", "--out", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "gpuwhy: dashboards need grafanalib: pip install 'gpuwhy[render]'\n"

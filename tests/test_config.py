@@ -18,6 +18,7 @@ from gpuwhy.config import Config, ConfigError, describe, load, options
 from gpuwhy.verdict import cards
 
 NOWHERE = Path("/nonexistent/config.yaml")
+SECTIONS = ", ".join(Config.__struct_fields__)
 
 
 @pytest.fixture
@@ -69,10 +70,15 @@ def test_each_layer_overrides_the_ones_below(file: Path) -> None:
         "agent.dcgm_bindings": "default",
         "agent.dcgm_library": "default",
         "agent.exporter_url": "default",
+        "agent.expected_gpus": "default",
         "agent.host_root": "default",
         "agent.log_level": "flag --log-level",
         "http.listen": "default",
-        **{option.key: "default" for option in options() if option.section in {"cards", "workloads"}},
+        **{
+            option.key: "default"
+            for option in options()
+            if option.section in {"cards", "workloads", "store", "render", "report"}
+        },
     }
 
 
@@ -104,6 +110,26 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
         "workloads.kubernetes_api": "false",
         "workloads.slurm_job_folder": "/run/jobs",
         "workloads.slurm_scontrol": "/opt/slurm/bin/scontrol",
+        "agent.expected_gpus": "8",
+        "store.enabled": "false",
+        "store.path": "/srv/gpuwhy/history.db",
+        "store.retention_days": "70",
+        "store.most_mebibytes": "64",
+        "render.selector": 'cluster="a",job=~"gpuwhy.*"',
+        "render.host_label": "node",
+        "render.runbook_url": "https://wiki.example/RUNBOOK.md",
+        "render.grafana_url": "https://grafana.example",
+        "render.price_per_gpu_hour": "2.5",
+        "render.currency": "EUR",
+        "render.kubernetes_namespace": "monitoring",
+        "render.kubernetes_labels": '{"release": "kube-prometheus-stack"}',
+        "report.source": "https://prometheus.example/prefix",
+        "report.timezone": "Europe/Berlin",
+        "report.selector": 'cluster="a"',
+        "report.tenant": "team-a",
+        "report.token_file": "/etc/gpuwhy/token",
+        "report.ca_file": "/etc/ssl/ca.pem",
+        "report.timeout_seconds": "90",
     }[option.key]
     replay = {} if option.key == "agent.source" else {"agent.source": "replay:a"}
     file.write_text(f"{option.section}:\n  {option.name}: {text}\n")
@@ -141,6 +167,69 @@ def test_what_is_wrong_with_a_selector_or_its_value(text: str, problem: str, fil
 def test_the_hosts_root_is_a_path(text: str, file: Path) -> None:
     (said,) = file_problems(file, f"agent:\n  host_root: {text}\n")
     assert "set it to an absolute path, / on the host itself" in said
+
+
+RENDER = {
+    "selector": (
+        ['job="a"', 'a=~"b|c", d!="e"', r'a="with \"quotes\" and \\"'],
+        ["job", "job=a", 'job="a",', '{job="a"}', 'job="a"} or x{b="c"', 'job="a\nb"', '1a="b"'],
+    ),
+    "host_label": (["node", "_host"], ["", "my-label", "__name__", "1a"]),
+    "runbook_url": (["", "https://h/x"], ["h/x", "javascript:alert(1)"]),
+    "grafana_url": (["", "http://h:3000"], ["h:3000"]),
+    "currency": (["EUR"], ["euro", ""]),
+    "kubernetes_namespace": (["", "monitoring"], ["Not-A-Name", "-a", "a/b"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "good"),
+    [
+        (key, text, good)
+        for key, kinds in RENDER.items()
+        for good, texts in zip((True, False), kinds, strict=True)
+        for text in texts
+    ],
+)
+def test_what_goes_into_rules_and_dashboards_is_checked(key: str, text: str, good: bool) -> None:
+    """A text that would break a query or an object is refused before anything is rendered."""
+    flags = {f"render.{key}": text}
+    if good:
+        assert getattr(load(flags, {}, default_path=NOWHERE).config.render, key) == text
+    else:
+        with pytest.raises(ConfigError, match=f"render.{key}"):
+            load(flags, {}, default_path=NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "{A: {severity: page}}",
+            "render.alerts.A.severity is 'page' (F:2): set it to critical, warning or info",
+        ),
+        (
+            "{A: {window_seconds: 5}}",
+            "render.alerts.A.window_seconds is '5' (F:2): set it to a whole number from 10",
+        ),
+        (
+            "{A: {threshold: -1}}",
+            "render.alerts.A.threshold is '-1' (F:2): set it to a number from 0 to 1e+09",
+        ),
+        ("{A: {treshold: 1}}", "render.alerts.A.treshold (F:2) is not known: write threshold, or remove it"),
+        ("{A: 5}", "render.alerts.A is '5' (F:2): set it to a mapping with any of enabled, severity"),
+    ],
+)
+def test_what_is_wrong_with_an_alert(text: str, problem: str, file: Path) -> None:
+    """Of an alert the entry is named, and what it takes."""
+    (said,) = file_problems(file, f"render:\n  alerts: {text}\n")
+    assert said.startswith(problem)
+
+
+@pytest.mark.parametrize("labels", ['{"a b": c}', '{a: "b c"}', '{"": x}', '{a: "-"}'])
+def test_labels_of_objects_are_checked(labels: str, file: Path) -> None:
+    (said,) = file_problems(file, f"render:\n  kubernetes_labels: {labels}\n")
+    assert said.startswith("render.kubernetes_labels")
 
 
 def test_flags_may_bring_values_of_their_type() -> None:
@@ -185,7 +274,7 @@ def test_the_default_file_is_read_where_it_is(file: Path) -> None:
     ["", "# nothing\n", "---\n", "null\n", "{}\n", "agent:\n", "store: {}\nreport:\n", "\ufeffhttp: {}\n"],
 )
 def test_a_file_may_say_nothing(file: Path, text: str) -> None:
-    """An empty file, an empty section and one kept for later are fine."""
+    """An empty file and an empty section are fine."""
     file.write_text(text)
     assert load({}, {}, file).config == Config()
 
@@ -381,8 +470,7 @@ MESSAGES: list[tuple[str | bytes, str]] = [
     ("cards: {H200: {}}", "cards.H200 (F:1) is not known: use any of overrides, or remove it"),
     ("agnet: {source: nvml}", "section agnet (F:1) is not known: write agent, or remove it"),
     ("listen: ':80'", "section listen (F:1) is not known: write it in section http, or remove it"),
-    ("zzz: 1", "section zzz (F:1) is not known: use any of agent, http, cards, workloads, or remove it"),
-    ("\nreport:\n  day: monday\n", "section report (F:2) has no options in this version: remove it"),
+    ("zzz: 1", f"section zzz (F:1) is not known: use any of {SECTIONS}, or remove it"),
     (
         "http: [listen]",
         "section http is a list (F:1): set it to a mapping with any of listen, or remove it for the defaults",
@@ -390,7 +478,7 @@ MESSAGES: list[tuple[str | bytes, str]] = [
     (
         "just words",
         (
-            "the top level is 'just words' (F:1): set it to a mapping with any of agent, http, cards, workloads, "
+            f"the top level is 'just words' (F:1): set it to a mapping with any of {SECTIONS}, "
             "or remove it for the defaults"
         ),
     ),
@@ -446,7 +534,7 @@ def test_messages_about_the_environment() -> None:
     """An unknown name and a broken mapping in the environment are named as they are written there."""
     env = {
         "GPUWHY__HTTP__LISTN": ":80",
-        "GPUWHY__REPORT__DAY": "monday",
+        "GPUWHY__STORE__DAY": "monday",
         "GPUWHY__agent__source": "nvml",
         "GPUWHY__CARDS__OVERRIDES": "{H200: ",
         "GPUWHY__AGENT__PROFILE": "",
@@ -457,7 +545,7 @@ def test_messages_about_the_environment() -> None:
             "(expected the node content, but found '<stream end>'): mend it there, or quote the text"
         ),
         "environment GPUWHY__HTTP__LISTN is not known: write GPUWHY__HTTP__LISTEN, or remove it",
-        "section report (environment GPUWHY__REPORT__DAY) has no options in this version: remove it",
+        "environment GPUWHY__STORE__DAY is not known: write GPUWHY__STORE__PATH, or remove it",
         "environment GPUWHY__agent__source is not known: write GPUWHY__AGENT__SOURCE, or remove it",
         (
             "agent.profile has no value (environment GPUWHY__AGENT__PROFILE): set it to throughput, latency or unknown, "

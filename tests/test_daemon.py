@@ -149,10 +149,9 @@ class Kernel:
 class Running:
     """An agent in a thread of the test, on a free port."""
 
-    def __init__(self, *devices: Device, env: Mapping[str, str] | None = None) -> None:
-        config = configuration.load(
-            {"http.listen": "127.0.0.1:0", "agent.interval_seconds": 1}, env or {}, None
-        ).config
+    def __init__(self, *devices: Device, env: Mapping[str, str] | None = None, store: str = "") -> None:
+        flags = {"http.listen": "127.0.0.1:0", "agent.interval_seconds": 1, "store.enabled": bool(store)}
+        config = configuration.load({**flags, "store.path": store or None}, env or {}, None).config
         self.kernel = Kernel()
         self.agent = Agent(
             config, lambda _, ticks: LiveFeed(ladder(*devices), self.kernel, ticks, period_s=PERIOD_S)
@@ -235,6 +234,12 @@ def test_live_readings_become_verdicts(running: Running, device: Device) -> None
     assert running.stop() < 2
     assert running.error is None
     assert device.closed == 1
+
+
+def test_expected_gpus_are_those_of_the_configuration() -> None:
+    """How many GPUs there should be is exported as configured, whatever is found."""
+    config = configuration.Config(agent=configuration.AgentConfig(expected_gpus=8))
+    assert Agent(config)._health.frozen().expected_gpus == 8
 
 
 def test_hung_driver_costs_its_readings_only(

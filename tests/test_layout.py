@@ -13,7 +13,7 @@ import pytest
 
 # In the order of the data's path.
 STAGES = ("source", "sample", "workload", "interval", "verdict", "exporter", "store", "report", "render")
-MODULES = ("cli", "daemon", "config", "catalog")
+MODULES = ("cli", "daemon", "config", "catalog", "recorded")
 FOLDERS = ("alerts", "dashboards", "deploy")
 
 # Written in parts so that this file does not match itself.

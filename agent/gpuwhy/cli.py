@@ -7,10 +7,11 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,6 +22,13 @@ from gpuwhy.exporter.http import ListenError
 from gpuwhy.source import DriverMismatchError, NoGpuError, SourceError
 from gpuwhy.source.recorder import Recorder
 
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from gpuwhy.report.baseline.asked import Asked
+    from gpuwhy.report.baseline.types import Baseline
+
+SLOW_S = 2.0
 DONE, FAILED, USAGE, NO_GPU, DRIVER_MISMATCH = 0, 1, 2, 3, 4
 
 EPILOG = """\b
@@ -85,17 +93,18 @@ def _options(*keys: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         for option in reversed(configuration.options()):
-            if option.flag and (not keys or option.key in keys):
+            flag = option.flag or (f"--{option.name}" if option.key in keys else "")
+            if flag and (not keys or option.key in keys):
                 parameter = option.key.replace(".", "__")
                 about = (
                     f"{option.description}; takes {option.expected}  "
                     f"[{option.key}; default {configuration.as_text(option.default)}]"
                 )
                 if isinstance(option.default, bool):
-                    click.option(option.flag, parameter, is_flag=True, default=None, help=about)(function)
+                    click.option(flag, parameter, is_flag=True, default=None, help=about)(function)
                 else:
                     click.option(
-                        option.flag,
+                        flag,
                         parameter,
                         default=None,
                         metavar=_metavar(option),
@@ -316,6 +325,377 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     sys.exit(DONE if findings.complete else FAILED)
 
 
+@main.command(short_help="Say where the GPU-hours of a week went.")
+@click.option(
+    "--period",
+    default="last-week",
+    show_default=True,
+    metavar="PERIOD",
+    help="last-week, this-week, 7d (any number of days), 2026-W48, or 2026-11-23..2026-11-30 (up to the second, "
+    "without it)",
+    shell_complete=_completion("last-week, this-week, 7d"),
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "html", "markdown", "json", "csv"]),
+    default="terminal",
+    show_default=True,
+    help="to read here, to mail, for wikis, for programs, for spreadsheets",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write  [default: stdout]"
+)
+@_options("report.source", "report.timezone")
+def report(period: str, form: str, out: Path | None, config_path: Path | None, **flags: Any) -> None:
+    """Says where the GPU-hours of a period went, what to fix first, and what got worse.
+
+    Reads the local history of this host, or for a fleet the recorded series of a Prometheus. A price per
+    GPU-hour is render.price_per_gpu_hour. Exit code 1 if nothing was observed; the report says so.
+
+    \b
+    gpuwhy report
+    gpuwhy report --source http://prometheus:9090 --format html --out week.html
+    """
+    config = _load(config_path, flags).config
+    from gpuwhy.report.weekly import command  # noqa: PLC0415  the daemon never needs it
+
+    try:
+        with _slow_progress("reading") as progress:
+            made = command.make(config, period, os.environ, progress)
+        if form == "terminal" and out is None:
+            from rich.console import Console  # noqa: PLC0415
+
+            command.show(made, Console(highlight=False, width=_width()))
+        else:
+            command.write(made, form, out, sys.stdout)
+    except command.ReportError as error:
+        _fail(str(error), FAILED)
+    if made.empty:
+        _fail(f"nothing was observed in {made.about.name}", FAILED)
+
+
+@contextmanager
+def _slow_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal's stderr once something takes more than two seconds; yields what moves it."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    began = time.monotonic()
+    console = Console(stderr=True)
+    bar = Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), console=console, transient=True)
+    task = bar.add_task(what)
+
+    def move(done: int, steps: int) -> None:
+        bar.update(task, completed=done, total=steps)
+        if console.is_terminal and time.monotonic() - began > SLOW_S and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield move
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+@main.group(short_help="Keep a load test's window, and say what moved since.")
+def baseline() -> None:
+    """Keeps a load test's window under a name, and says what moved since.
+
+    The first baseline is the one to keep: compare each version of a model, driver or server with it.
+    The test and its limits are in docs/baselines.md.
+
+    \b
+    gpuwhy baseline save first --seconds 900 --note "v1, batch 32"
+    gpuwhy baseline compare first --progress items_per_second=1234
+    """
+
+
+def _window_options(function: F) -> F:
+    """The flags by which a window is taken."""
+    given = (
+        click.option(
+            "--seconds",
+            type=Seconds(5, 24 * 3600),
+            help="watch this host for so long  [default: 900, or as long as the baseline]",
+        ),
+        click.option(
+            "--last",
+            default="",
+            metavar="TIME",
+            help="what history has of the last 15m, 900s or 2h, instead of watching",
+        ),
+        click.option("--from", "begin", default="", metavar="TIME", help="or from then, as 2026-11-30T14:00"),
+        click.option("--to", "end", default="", metavar="TIME", help="until then  [default: now]"),
+        click.option(
+            "--replay",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="or all of a recording",
+        ),
+        click.option(
+            "--gpu", "gpus", multiple=True, metavar="GPU", help="only this index or UUID; repeatable"
+        ),
+        click.option("--host", "hosts", multiple=True, metavar="HOST", help="only this host; repeatable"),
+        click.option(
+            "--workload",
+            default="",
+            metavar="NAME",
+            help="only this workload's part, as NAME or NAMESPACE/NAME",
+        ),
+        click.option(
+            "--progress",
+            "progress",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="what the work says of its pace, as items_per_second=1234 or p99_seconds=0.052,0.050,0.055; "
+            "from three values on both sides it is tested; less is better for names such as these seconds, "
+            "or with :better=lower at the end; repeatable",
+        ),
+    )
+    function = _options("report.source", "agent.profile", "agent.interval_seconds")(function)
+    for option in reversed(given):
+        function = option(function)
+    return function
+
+
+_FILE = click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="this file instead of the folder of the local history",
+)
+
+
+@contextmanager
+def _baseline_errors() -> Iterator[None]:
+    from gpuwhy.report.baseline.types import AskedError, BaselineError  # noqa: PLC0415
+    from gpuwhy.report.weekly.history import ReportError  # noqa: PLC0415
+
+    try:
+        yield
+    except AskedError as error:
+        raise click.UsageError(str(error)) from error
+    except (BaselineError, ReportError) as error:
+        _fail(str(error), FAILED)
+
+
+def _take(
+    config: configuration.Config, asked: Asked, default_s: float, *, name: str = "", note: str = ""
+) -> Baseline:
+    """The window that was asked for, as a baseline."""
+    from gpuwhy.report.baseline import history  # noqa: PLC0415  the daemon never needs it
+    from gpuwhy.report.baseline.from_verdicts import Collector  # noqa: PLC0415
+    from gpuwhy.report.baseline.types import Baseline, checked  # noqa: PLC0415
+    from gpuwhy.source.kubernetes import node_name  # noqa: PLC0415
+    from gpuwhy.source.replay import load  # noqa: PLC0415
+
+    chosen, version = asked.chosen, gpuwhy.__version__
+    if asked.span is not None:
+        with _slow_progress("reading") as move:
+            gpus, source, version = history.read(config, asked.span, chosen, os.environ, move)
+    elif asked.replay is not None:
+        source = f"replay:{asked.replay.name}"
+        recording, collector = load(asked.replay), Collector("", chosen)
+        for interval in daemon.judge_recording(recording, config)[1]:
+            collector.add(interval.verdicts)
+        gpus = checked(collector.gpus(recording.workload), str(asked.replay), chosen)
+    else:
+        source = "replay" if config.agent.replay_paths else "live"
+        seconds = default_s if asked.seconds is None else asked.seconds
+        collector = Collector(node_name(os.environ), chosen)
+        with _progress("watching", seconds) as progress:
+            for _, interval in daemon.watched(config, seconds, progress):
+                collector.add(interval.verdicts)
+        gpus = checked(collector.gpus(), "this host", chosen)
+    return Baseline(name, source, time.time(), version, gpus, note, chosen.workload, asked.progress)
+
+
+def _asked(config: configuration.Config, window: dict[str, Any], flags: dict[str, Any]) -> Asked:
+    from gpuwhy.report.baseline import asked  # noqa: PLC0415  the daemon never needs it
+
+    history = flags.get("report__source") is not None
+    return asked.parse(window, _zone(config), time.time(), history=history)
+
+
+def _zone(config: configuration.Config) -> tzinfo:
+    from gpuwhy.report.weekly.periods import find_zone  # noqa: PLC0415  the daemon never needs it
+
+    return find_zone(config.report.timezone)[0]
+
+
+@baseline.command("save", short_help="Keep a window under a name.")
+@click.argument("name")
+@click.option("--note", default="", help="what ran, for those who read it later")
+@click.option("--replace", is_flag=True, help="write over a baseline of that name")
+@_FILE
+@_window_options
+def baseline_save(
+    name: str, note: str, replace: bool, file: Path | None, config_path: Path | None, **flags: Any
+) -> None:
+    """Keeps a window under NAME: every interval's figures, and the conditions they were taken under.
+
+    Watches this host for --seconds, or reads history: the local one, or with --source that of a Prometheus.
+    Start it when the load is warm. A window that is to be compared needs 300 s, better 900.
+
+    \b
+    gpuwhy baseline save first --note "v1, batch 32" --progress items_per_second=1234
+    gpuwhy baseline save first --last 15m
+    gpuwhy baseline save first --source http://prometheus:9090 --host h1 --last 15m
+    """
+    from gpuwhy.report.baseline import kept  # noqa: PLC0415  the daemon never needs it
+
+    window, flags = _split(flags)
+    config = _load(config_path, flags).config
+    with _baseline_errors():
+        kept.check_name(name)
+        if file is not None:
+            kept.check_free(file, name, replace=replace)
+        path = file or kept.new_path(name, config.store, os.environ, replace=replace)
+        taken = _take(config, _asked(config, window, flags), 900.0, name=name, note=note)
+        kept.save(taken, path)
+    length = taken.end_unix - taken.start_unix
+    click.echo(
+        f"{path}: {len(taken.gpus)} GPU{'s' * (len(taken.gpus) > 1)}, {length:.0f} s; compare with  gpuwhy baseline compare "
+        f"{f'--file {file}' if file else name}",
+        err=True,
+    )
+    if length < 300:
+        click.echo("gpuwhy: to be compared it needs 300 s, better 900", err=True)
+
+
+def _split(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags of a window, and those of the configuration."""
+    own = {key: value for key, value in flags.items() if "__" not in key}
+    return own, {key: value for key, value in flags.items() if "__" in key}
+
+
+@baseline.command(
+    "compare",
+    short_help="Say what moved since.",
+    epilog="""\b
+Exit codes: 0 no regression, 10 regression, 11 cannot tell (too short, too noisy,
+not measured), and as everywhere 1 failed, 2 usage, 3 no GPU, 4 driver mismatch.""",
+)
+@click.argument("name", required=False)
+@_FILE
+@click.option(
+    "--with", "other", default="", metavar="NAME2", help="compare with this baseline, not a new window"
+)
+@click.option(
+    "--with-file", type=click.Path(dir_okay=False, path_type=Path), help="the same, from a file of its own"
+)
+@click.option(
+    "--max-loss",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.02,
+    show_default=True,
+    help="part of the efficiency that may be lost, likewise of progress that is tested",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="for people, programs, or a pull request",
+)
+@_window_options
+def baseline_compare(
+    name: str | None,
+    *,
+    file: Path | None,
+    other: str,
+    with_file: Path | None,
+    max_loss: float,
+    form: str,
+    config_path: Path | None,
+    **flags: Any,
+) -> None:
+    """Says what moved since the baseline NAME, and whether it is more than noise.
+
+    Takes a second window as `save` does, of the same length and workload unless told otherwise, or another
+    baseline. It is a regression if efficiency (useful over measured time), or a progress figure with three
+    values or more on both sides, is worse beyond noise and by more than --max-loss. Each window is cut into
+    6 to 20 blocks, longer than the load's own correlation time; the test is Welch's t on the blocks at 1 %,
+    over all figures together (Holm). Under 300 s, or 12 correlation times, it cannot tell, and says so.
+
+    \b
+    gpuwhy baseline compare first
+    gpuwhy baseline compare first --last 15m --format markdown
+    gpuwhy baseline compare first --with second
+    """
+    from gpuwhy.report.baseline import compare, formats, kept  # noqa: PLC0415  the daemon never needs it
+
+    window, flags = _split(flags)
+    config = _load(config_path, flags).config
+    if (name is None) is (file is None):
+        raise click.UsageError("give the NAME of a baseline, or its --file")
+    with _baseline_errors():
+        before = kept.load(file or kept.path_of(name or "", config.store, os.environ))
+        if other or with_file:
+            if any(window.values()):
+                raise click.UsageError("--with takes a baseline: no window, choice or progress goes with it")
+            after = kept.load(with_file or kept.path_of(other, config.store, os.environ))
+        else:
+            window["workload"] = window["workload"] or before.workload
+            length = max(5.0, before.end_unix - before.start_unix)
+            after = _take(config, _asked(config, window, flags), length)
+        found = compare.compare(before, after, max_loss)
+        click.echo(formats.comparison(found, form, _zone(config)), nl=False)
+    sys.exit(compare.EXIT_CODES[found.outcome])
+
+
+@baseline.command("list", short_help="List those that are kept.")
+@_options("store.path")
+def baseline_list(config_path: Path | None, **flags: Any) -> None:
+    """Lists the baselines that are kept on this host: name, when, how long, of what, and the note."""
+    from gpuwhy.report.baseline import formats, kept  # noqa: PLC0415  the daemon never needs it
+
+    config = _load(config_path, flags).config
+    with _baseline_errors():
+        click.echo(formats.listing(kept.listed(config.store, os.environ), _zone(config)), nl=False)
+
+
+@baseline.command("show", short_help="Show one that is kept.")
+@click.argument("name", required=False)
+@_FILE
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="for people, or the file as it is kept",
+)
+@_options("store.path")
+def baseline_show(
+    name: str | None, file: Path | None, form: str, config_path: Path | None, **flags: Any
+) -> None:
+    """Shows a baseline: its conditions, and its figures over the whole window."""
+    from gpuwhy.report.baseline import formats, kept  # noqa: PLC0415  the daemon never needs it
+
+    config = _load(config_path, flags).config
+    if (name is None) is (file is None):
+        raise click.UsageError("give the NAME of a baseline, or its --file")
+    with _baseline_errors():
+        found = kept.load(file or kept.path_of(name or "", config.store, os.environ))
+        click.echo(kept.text(found) if form == "json" else formats.shown(found, _zone(config)), nl=False)
+
+
+@baseline.command("delete", short_help="Remove one that is kept.")
+@click.argument("name")
+@_options("store.path")
+def baseline_delete(name: str, config_path: Path | None, **flags: Any) -> None:
+    """Removes a baseline for good; nobody is asked again."""
+    from gpuwhy.report.baseline import kept  # noqa: PLC0415  the daemon never needs it
+
+    config = _load(config_path, flags).config
+    with _baseline_errors():
+        path = kept.path_of(name, config.store, os.environ)
+        path.unlink()
+    click.echo(f"{path}: removed", err=True)
+
+
 @main.command("check-config", short_help="Print each option, its value and its origin.")
 @_options()
 def check_config(config_path: Path | None, **flags: Any) -> None:
@@ -325,7 +705,11 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
     Precedence: flag > environment (GPUWHY__SECTION__KEY) > file > default.
     Exit code 2 where something is wrong; every problem is named with its remedy.
     """
-    rows = configuration.describe(_load(config_path, flags))
+    loaded = _load(config_path, flags)
+    from gpuwhy.render import alerts  # noqa: PLC0415  the daemon never needs them
+
+    alerts.settled(loaded.config.render)
+    rows = configuration.describe(loaded)
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for key, value, origin in rows:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip())
@@ -339,16 +723,27 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
     help="folder to render into  [default: here]",
 )
 @click.option("--check", is_flag=True, help="change nothing; show what differs and exit 1 if anything does")
-def render(out: Path, check: bool) -> None:
-    """Writes what is made from gpuwhy's tables: the reference in docs/."""
+@_options("render")
+def render(out: Path, check: bool, config_path: Path | None) -> None:
+    """Writes what is made from gpuwhy's tables: alerts and their runbook, dashboards, the reference in docs/.
+
+    \b
+    Your own matchers, host label, thresholds, severities, runbook address and
+    price are options of section render; docs/alerts.md leads through them.
+    """
+    options = _load(config_path, {}).config.render
     from gpuwhy import render as rendering  # noqa: PLC0415
 
+    try:
+        differences = rendering.check(out, options) if check else []
+        written = [] if check else rendering.write(out, options)
+    except ImportError as error:  # an extra is missing, and it says which
+        _fail(str(error), FAILED)
     if check:
-        differences = rendering.check(out)
         for difference in differences:
             click.echo(str(difference))
         if differences:
             _fail(f"{len(differences)} rendered files are out of date; run gpuwhy render", FAILED)
         return
-    for path in rendering.write(out):
+    for path in written:
         click.echo(path)

@@ -22,7 +22,6 @@ from msgspec import Meta, Struct, field, inspect
 
 DEFAULT_PATH = Path("/etc/gpuwhy/config.yaml")
 ENVIRONMENT_PREFIX = "GPUWHY__"
-RESERVED_SECTIONS = ("store", "render", "report")
 # The YAML parser is pure Python and takes a second for this much; a host's configuration is a few KiB.
 MAX_FILE_BYTES = 64 * 1024
 
@@ -96,6 +95,51 @@ def _check_label(text: str) -> None:
         and (not slash or re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", prefix))
     ):
         raise ValueError(text)
+
+
+def _check_matchers(text: str) -> None:
+    quoted = r'"(?:[^"\\\n]|\\.)*"'
+    matcher = rf"\s*[a-zA-Z_]\w*\s*(?:=|!=|=~|!~)\s*{quoted}\s*"
+    if text and not re.fullmatch(rf"{matcher}(?:,{matcher})*", text, re.ASCII):
+        raise ValueError(text)
+
+
+def _check_history(text: str) -> None:
+    kind, colon, path = text.partition(":")
+    if kind == "store":
+        if colon and not path:
+            raise ValueError(text)
+    else:
+        _check_url(text)
+
+
+def _check_header(text: str) -> None:
+    if not re.fullmatch(r"[!-~]*", text):
+        raise ValueError(text)
+
+
+def _check_label_name(text: str) -> None:
+    if not re.fullmatch(r"[a-zA-Z_]\w*", text, re.ASCII) or text.startswith("__"):
+        raise ValueError(text)
+
+
+def _check_page(text: str) -> None:
+    if text:
+        _check_url(text)
+
+
+def _check_object_name(text: str) -> None:
+    if text and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text, re.ASCII):
+        raise ValueError(text)
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    for name, value in labels.items():
+        _check_label(name)
+        if not name or (
+            value and not re.fullmatch(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", value, re.ASCII)
+        ):
+            raise ValueError(name)
 
 
 def _check_selectors(profiles: Mapping[str, str]) -> None:
@@ -178,6 +222,15 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             check=_check_url,
         ),
     ] = "http://127.0.0.1:9400/metrics"
+    expected_gpus: Annotated[
+        int,
+        _option(
+            "GPUs that this host should have, which is exported so that an alert tells when one is missing from "
+            "the start; 0: not said",
+            ge=0,
+            le=256,
+        ),
+    ] = 0
     host_root: Annotated[
         str,
         _option(
@@ -336,6 +389,178 @@ class WorkloadsConfig(Struct, frozen=True, kw_only=True):
     ] = "scontrol"
 
 
+class StoreConfig(Struct, frozen=True, kw_only=True):
+    enabled: Annotated[
+        bool, _option("whether history is kept on this host, for reports and baselines without Prometheus")
+    ] = True
+    path: Annotated[
+        str,
+        _option(
+            "file that history is kept in; empty: `history.db` in systemd's STATE_DIRECTORY, else in "
+            "/var/lib/gpuwhy, else (not as root) in ~/.local/state/gpuwhy. A replay keeps history only in a file "
+            "that is named here",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    retention_days: Annotated[int, _option("days after which history goes", ge=1, le=3650)] = 35
+    most_mebibytes: Annotated[
+        int,
+        _option(
+            "size of the file from which on the oldest minutes go before their time, and after them the oldest hours",
+            ge=4,
+            le=1048576,
+        ),
+    ] = 256
+
+
+Severity = Literal["critical", "warning", "info"]
+_Threshold = Annotated[float, Meta(ge=0, le=1e9)]
+_Window = Annotated[int, Meta(ge=10, le=2592000)]
+_Duration = Annotated[int, Meta(ge=0, le=604800)]
+
+
+class AlertOverride(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What differs of one alert; None = as it is in the table of alerts."""
+
+    enabled: Annotated[bool | None, _option("whether the alert is rendered", expected="true or false")] = None
+    severity: Annotated[
+        Severity | None,
+        _option("the label that Alertmanager routes by", expected="critical, warning or info"),
+    ] = None
+    threshold: Annotated[
+        _Threshold | None, _option("the number it compares with; RUNBOOK.md says what that is")
+    ] = None
+    window_seconds: Annotated[_Window | None, _option("the time it looks back over, in whole seconds")] = None
+    for_seconds: Annotated[
+        _Duration | None, _option("how long it has to hold before it fires, in whole seconds")
+    ] = None
+
+
+class RenderConfig(Struct, frozen=True, kw_only=True):
+    selector: Annotated[
+        str,
+        _option(
+            "PromQL matchers that every query of gpuwhy's series is given, such as a job's or a cluster's",
+            expected='matchers joined by commas, such as cluster="a",job=~"gpuwhy.*"',
+            check=_check_matchers,
+        ),
+    ] = ""
+    host_label: Annotated[
+        str,
+        _option(
+            "the label that tells hosts apart in your Prometheus",
+            expected="a label's name",
+            check=_check_label_name,
+        ),
+    ] = "instance"
+    alerts: Annotated[
+        Mapping[str, AlertOverride],
+        _option(
+            "what differs of alerts, by name",
+            expected="a mapping from an alert's name to what differs",
+            example={"GpuwhyStarving": {"severity": "info", "window_seconds": 7200}},
+        ),
+    ] = field(default_factory=dict)
+    runbook_url: Annotated[
+        str,
+        _option(
+            "where you keep RUNBOOK.md; empty: alerts name the file and its heading and link to nothing",
+            expected="http://... or https://...",
+            check=_check_page,
+        ),
+    ] = ""
+    grafana_url: Annotated[
+        str,
+        _option(
+            "your Grafana, so that alerts link to the dashboards; empty: they do not",
+            expected="http://... or https://...",
+            check=_check_page,
+        ),
+    ] = ""
+    price_per_gpu_hour: Annotated[
+        float,
+        _option(
+            "what an hour of a GPU costs you; 0: no dashboard and no report speaks of money", ge=0, le=1e6
+        ),
+    ] = 0.0
+    currency: Annotated[
+        Literal["USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "KRW"], _option("the currency of the price")
+    ] = "USD"
+    kubernetes_namespace: Annotated[
+        str,
+        _option(
+            "namespace of the Kubernetes objects that rules and dashboards are wrapped in; empty: they name none",
+            expected="a namespace's name",
+            check=_check_object_name,
+        ),
+    ] = ""
+    kubernetes_labels: Annotated[
+        Mapping[str, str],
+        _option(
+            "labels of those objects, by which the Prometheus operator and Grafana's sidecar select them",
+            expected="a mapping from label to value",
+            check=_check_labels,
+            example={"release": "kube-prometheus-stack"},
+        ),
+    ] = field(default_factory=dict)
+
+
+class ReportConfig(Struct, frozen=True, kw_only=True):
+    source: Annotated[
+        str,
+        _option(
+            "where `gpuwhy report` reads: the local history of this host, or for a fleet whatever speaks the API of "
+            "Prometheus and holds the recorded series (Prometheus, Thanos, Mimir, VictoriaMetrics)",
+            expected="store, store:PATH, or the address of a Prometheus (http or https)",
+            check=_check_history,
+        ),
+    ] = "store"
+    timezone: Annotated[
+        str,
+        _option(
+            "whose days and weeks reports are of; empty: that of the host",
+            expected="a name such as UTC or Europe/Berlin",
+        ),
+    ] = ""
+    selector: Annotated[
+        str,
+        _option(
+            "PromQL matchers that the report's queries of recorded series are given, such as for labels that Thanos "
+            "or Mimir add",
+            expected='matchers joined by commas, such as cluster="a"',
+            check=_check_matchers,
+        ),
+    ] = ""
+    tenant: Annotated[
+        str,
+        _option(
+            "the tenant that is asked for, sent as X-Scope-OrgID; empty: none",
+            expected="a word without blanks",
+            check=_check_header,
+        ),
+    ] = ""
+    token_file: Annotated[
+        str,
+        _option(
+            "file of the bearer token that is sent; empty: none",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    ca_file: Annotated[
+        str,
+        _option(
+            "certificates that https is trusted by; empty: those of the system",
+            expected="an absolute path",
+            check=_check_folder,
+        ),
+    ] = ""
+    timeout_seconds: Annotated[float, _option("how long the report waits for one answer", ge=1, le=3600)] = (
+        60.0
+    )
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """All options, a field for each section."""
 
@@ -343,6 +568,9 @@ class Config(Struct, frozen=True, kw_only=True):
     http: HttpConfig = HttpConfig()
     cards: CardsConfig = CardsConfig()
     workloads: WorkloadsConfig = WorkloadsConfig()
+    store: StoreConfig = StoreConfig()
+    render: RenderConfig = RenderConfig()
+    report: ReportConfig = ReportConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -615,12 +843,9 @@ def _show(value: object, *, quoted: bool = False) -> str:
     return ascii(short) if quoted or not re.fullmatch(r"[!-~]+", short) else short
 
 
-def _reserved(section: str, origin: str) -> str:
-    return f"section {section} ({origin}) has no options in this version: remove it"
-
-
 def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
-    names = {option.key: option.flag for option in options()}
+    # Commands have flags of their own for some options that have none everywhere; they are named alike.
+    names = {option.key: option.flag or f"--{option.name}" for option in options()}
     return {key: _Given(value, f"flag {names[key]}") for key, value in flags.items() if value is not None}
 
 
@@ -630,10 +855,7 @@ def _from_environment(env: Mapping[str, str], problems: list[str]) -> dict[str, 
     for name in sorted(name for name in env if name.startswith(ENVIRONMENT_PREFIX)):
         origin = f"environment {name}"
         option = by_name.get(name)
-        section = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
-        if option is None and section in RESERVED_SECTIONS:
-            problems.append(_reserved(section, origin))
-        elif option is None:
+        if option is None:
             problems.append(_unknown(origin, name.upper(), by_name))
         elif not option.mapping:
             given[option.key] = _Given(env[name], origin)
@@ -648,10 +870,7 @@ def _from_file(path: Path | None, default_path: Path, problems: list[str]) -> di
     given: dict[str, _Given] = {}
     sections = _sections()
     for section, body in _mapping("the top level", root, sections, problems):
-        if section in RESERVED_SECTIONS:
-            if body.value:
-                problems.append(_reserved(section, body.origin))
-        elif section not in sections:
+        if section not in sections:
             meant = {option.name: f"it in section {option.section}" for option in options()}
             problems.append(_unknown(f"section {_show(section)} ({body.origin})", section, sections, meant))
         else:

@@ -43,7 +43,7 @@ from gpuwhy.source import (
 )
 from gpuwhy.source.ladder import Ladder, Rung, SourceState, name_thread
 from gpuwhy.source.recorder import Recorder
-from gpuwhy.source.replay import ReplaySource, load, paths
+from gpuwhy.source.replay import Recording, ReplaySource, load, paths
 from gpuwhy.verdict import Verdict, judge
 from gpuwhy.verdict.learn import Learner
 from gpuwhy.verdict.now import Now
@@ -55,6 +55,7 @@ from gpuwhy.workload.tables import Tables
 
 if TYPE_CHECKING:
     from gpuwhy.source.host import HostSource
+    from gpuwhy.store import Writer
     from gpuwhy.workload.resolver import Resolver
 
 log = logging.getLogger("gpuwhy")
@@ -68,6 +69,7 @@ READY_TICKS = 64  # that a replay may be ahead of the stages
 OPEN_FILES = 4096
 OPEN_S = 10.0  # some drivers take seconds to initialise
 FIRST_READING_S = 30.0
+LESSONS_S = 3600.0  # after which learnt numbers are kept again
 STOP_S = 0.5  # for a thread to end; a driver call that takes longer is left behind
 
 
@@ -101,7 +103,7 @@ class Pipeline:
         self._pressure: dict[str, float] = {}
         self._host: HostReading | None = None
         self._host_used = False
-        self._learner = Learner()
+        self.learner = Learner()
         self._owners: dict[tuple[str, str], tuple[int, ...]] = {}
         self._directory = directory
         self._titled: dict[str, Directory] = {}  # by the name of a recording
@@ -163,7 +165,7 @@ class Pipeline:
     def _judged(self, closed: list[list[Any]]) -> list[Judged]:
         done: list[Judged] = []
         for intervals in closed:
-            verdicts = judge(intervals, profile=self._profile, cards=self._cards, learner=self._learner)
+            verdicts = judge(intervals, profile=self._profile, cards=self._cards, learner=self.learner)
             host = HostIncrements(self._cpu, self._pressure) if self._cpu or self._pressure else None
             self._cpu, self._pressure = {}, {}
             done.append(Judged(tuple(verdicts), host))
@@ -189,14 +191,8 @@ def explain_recording(path: Path, config: Config) -> dict[str, Any]:
 
     """
     recording = load(path)
-    stages = pipeline(config, hold=True)
+    window, judged = judge_recording(recording, config)
     by_gpu: dict[tuple[str, str], list[Verdict]] = {}
-    window = 0.0
-    judged: list[Judged] = []
-    for reading in recording.readings():
-        window += reading.span_s
-        judged += stages.feed(reading)
-    judged += stages.finish()
     for interval in judged:
         for verdict in interval.verdicts:
             by_gpu.setdefault(verdict.gpu.key, []).append(verdict)
@@ -204,6 +200,17 @@ def explain_recording(path: Path, config: Config) -> dict[str, Any]:
     for entry in found["gpus"]:
         entry["workload"] = entry["workload"] or recording.workload
     return found
+
+
+def judge_recording(recording: Recording, config: Config) -> tuple[float, list[Judged]]:
+    """The seconds that a recording speaks for, and its intervals at their recorded times."""
+    stages = pipeline(config, hold=True)
+    window = 0.0
+    judged: list[Judged] = []
+    for reading in recording.readings():
+        window += reading.span_s
+        judged += stages.feed(reading)
+    return window, judged + stages.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,6 +513,26 @@ def make_resolver(config: Config) -> Resolver:
     )
 
 
+def make_store(config: Config) -> Writer | None:
+    """What keeps history, None where it is switched off; a replay's is kept only in a file that was named."""
+    options, replays = config.store, bool(config.agent.replay_paths)
+    if not options.enabled or (replays and not options.path):
+        return None
+    # Imported here: who keeps none does not pay for SQLite.
+    from gpuwhy.source.kubernetes import node_name  # noqa: PLC0415
+    from gpuwhy.store import Writer  # noqa: PLC0415
+    from gpuwhy.store.database import Bounds  # noqa: PLC0415
+    from gpuwhy.store.place import make as make_place  # noqa: PLC0415
+
+    return Writer(
+        lambda: make_place(options, os.environ, root=os.geteuid() == 0),
+        Bounds(age_s=options.retention_days * 86400.0, size_bytes=options.most_mebibytes << 20),
+        host=node_name(os.environ),
+        source="replay" if replays else "live",
+        most_workloads=config.workloads.most,
+    )
+
+
 # Signals that have a value at each reading; for those of the second a dcgm-exporter is asked.
 STEADY = frozenset([*(signal.name for signal in DEVICE if signal.kind == "gauge"), "clock_event_reasons"])
 NEEDS = frozenset(f"{unit}_active_ratio" for unit in ("graphics", "sm", "tensor", "dram"))
@@ -554,8 +581,19 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
         SourceError: no GPU, or the source cannot go on.
 
     """
+    source = ""
+    by_gpu: dict[tuple[str, str], list[Verdict]] = {}
+    for source, interval in watched(config, seconds, progress):  # noqa: B007  the name as last known
+        for verdict in interval.verdicts:
+            by_gpu.setdefault(verdict.gpu.key, []).append(verdict)
+    return document(source, seconds, list(by_gpu.values()))
+
+
+def watched(
+    config: Config, seconds: float, progress: Callable[[float], None]
+) -> Iterator[tuple[str, Judged]]:
+    """The intervals of this host while it is watched, each with the sources' names. Raises as ``watch`` does."""
     by_origin: dict[int, Pipeline] = {}
-    judged: list[Judged] = []
     source, slow = "", (0.0, "")
     resolver = None if config.agent.replay_paths else make_resolver(config)
     if resolver is not None:
@@ -566,7 +604,8 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
             stages = by_origin.setdefault(
                 tick.reading.origin, pipeline(config, hold=True, directory=resolver)
             )
-            judged += stages.feed(tick.reading)
+            for interval in stages.feed(tick.reading):
+                yield source, interval
             # As last known: a period is a guess until some have passed.
             slow = max(
                 ((each.period_s, kind) for kind, each in tick.sources.items() if each.used), default=slow
@@ -582,12 +621,8 @@ def watch(config: Config, seconds: float, progress: Callable[[float], None]) -> 
             4 * slow[0],
         )
     for stages in by_origin.values():
-        judged += stages.finish()
-    by_gpu: dict[tuple[str, str], list[Verdict]] = {}
-    for interval in judged:
-        for verdict in interval.verdicts:
-            by_gpu.setdefault(verdict.gpu.key, []).append(verdict)
-    return document(source, seconds, list(by_gpu.values()))
+        for interval in stages.finish():
+            yield source, interval
 
 
 def record(
@@ -652,13 +687,15 @@ class Agent:
             most_workloads=config.workloads.most, retention_s=config.workloads.retention_seconds
         )
         self._resolver = None if config.agent.replay_paths else make_resolver(config)
+        self._store = make_store(config)
+        self._lessons_s = time.monotonic()
         self._now = Now()
         self._shown: dict[tuple[str, str], Verdict] = {}
         self._profiles: dict[tuple[str, str], str] = {}
         self._taken_apart: set[tuple[str, str]] = set()
         self._gpus_of: dict[int, set[tuple[str, str]]] = {}
         self._recent: dict[tuple[str, str], deque[Verdict]] = {}
-        self._health = _HealthState()
+        self._health = _HealthState(expected_gpus=config.agent.expected_gpus)
         self._status_lock = threading.Lock()
         self._troubles = _Troubles()
         self._exposition = Exposition()
@@ -681,6 +718,8 @@ class Agent:
         self._feed.start(lambda: bool(self._stopped_by))
         if self._resolver is not None:
             self._resolver.start()
+        if self._store is not None:
+            self._store.start()
         self._note_sources(self._feed.sources(), degraded=False)
         self._publish()
         try:
@@ -689,6 +728,9 @@ class Agent:
             self._feed.stop()
             if self._resolver is not None:
                 self._resolver.stop()
+            if self._store is not None:
+                self._keep_lessons()
+                self._store.close()
 
     def _serve(self) -> None:
         host, port = self._http.start()
@@ -878,6 +920,7 @@ class Agent:
         for verdict in judged.verdicts:
             self._shown[verdict.gpu.key] = self._now.update(verdict)
         self._ledger.credit(judged.verdicts, judged.host, self._shown)
+        self._record(judged)
         with self._status_lock:
             for verdict in judged.verdicts:
                 recent = self._recent.setdefault(verdict.gpu.key, deque())
@@ -885,7 +928,29 @@ class Agent:
                 while recent[0].end_s < verdict.end_s - STATUS_WINDOW_S:
                     recent.popleft()
 
+    def _record(self, judged: Judged) -> None:
+        """Hands an interval to history, and learnt numbers from and to it."""
+        if self._store is None:
+            return
+        self._store.credit(judged.verdicts)
+        found = None if self._config.agent.replay_paths else self._store.found()
+        if found is not None:
+            for stages in self._pipelines.values():
+                stages.learner.restore(found)
+        if time.monotonic() - self._lessons_s >= LESSONS_S:
+            self._keep_lessons()
+
+    def _keep_lessons(self) -> None:
+        self._lessons_s = time.monotonic()
+        # What a recording teaches is not of this host.
+        if self._store is not None and not self._config.agent.replay_paths:
+            for stages in self._pipelines.values():
+                self._store.keep(stages.learner.lessons())
+
     def _publish(self) -> None:
+        store = None if self._store is None else self._store.state()
+        self._health.store_up = None if store is None else store.up
+        self._health.store_dropped_s = None if store is None else store.dropped_s
         self._exposition.publish(
             self._ledger.snapshot(
                 self._health.frozen(),
@@ -920,6 +985,9 @@ class _HealthState:
     source_yielding: dict[str, bool] = field(default_factory=dict)
     degraded: bool = False
     last_sample_unix_s: float | None = None
+    expected_gpus: int = 0
+    store_up: bool | None = None
+    store_dropped_s: float | None = None
 
     def frozen(self) -> Health:
         return Health(
@@ -928,6 +996,9 @@ class _HealthState:
             self.degraded,
             self.last_sample_unix_s,
             dict(self.source_yielding),
+            self.expected_gpus,
+            self.store_up,
+            self.store_dropped_s,
         )
 
 

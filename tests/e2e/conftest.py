@@ -45,7 +45,14 @@ class Command:
         return folder
 
     def environment(self, **extra: str) -> dict[str, str]:
-        return {"PATH": os.defpath, "HOME": str(self.home), "LC_ALL": "C.UTF-8", **extra}
+        state = str(self.home / "state")
+        return {
+            "PATH": os.defpath,
+            "HOME": str(self.home),
+            "LC_ALL": "C.UTF-8",
+            "STATE_DIRECTORY": state,
+            **extra,
+        }
 
     def __call__(self, *args: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs one command to its end, whatever its exit code."""

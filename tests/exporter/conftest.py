@@ -163,6 +163,9 @@ def health(facts: MakeFacts) -> Health:
         source_up={"nvml-gpm": True, "host": True},
         last_sample_unix_s=1.8e9,
         source_yielding={"nvml-gpm": False},
+        expected_gpus=8,
+        store_up=True,
+        store_dropped_s=0.0,
     )
 
 

@@ -309,6 +309,12 @@ def test_health_is_shown_as_given(show: Make, facts: Make, judge: Make) -> None:
     assert shown.get("source_degraded") == 1.0
     assert shown.get("gpu_up") is None
     assert shown.get("last_sample_timestamp_seconds") is None
+    assert shown.get("expected_gpus") is None
+    assert show(ledger, Health(expected_gpus=8)).get("expected_gpus") == 8.0
+    assert shown.get("store_up") is None
+    assert shown.get("store_dropped_seconds_total") is None
+    kept = show(ledger, Health(store_up=False, store_dropped_s=60.0))
+    assert (kept.get("store_up"), kept.get("store_dropped_seconds_total")) == (0.0, 60.0)
     assert shown.get("signal_source_info", signal="sm_active_ratio", source="nvml-gpm") == 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,42 @@ def test_gpus_learn_apart() -> None:
     """What one GPU teaches is not believed of another."""
     learner = taught(interval(**{**FULL, "tensor": 0.97}, reasons={"sw-power-cap": 1.0}))
     assert learner.card(("GPU-other", ""), CARD) == CARD
+
+
+def test_what_was_learnt_can_be_taken_out_and_given_back() -> None:
+    """Another learner then knows the same; where it has learnt more itself, that stays."""
+    learner = taught(interval(**{**FULL, "tensor": 0.97}, reasons={"sw-power-cap": 1.0}))
+    lessons = learner.lessons()
+    assert lessons[(*KEY, "tensor_peak_ratio")] == (pytest.approx(0.97), LESSONS + 1)
+    other = Learner()
+    other.restore(lessons)
+    assert other.card(KEY, CARD) == learner.card(KEY, CARD)
+    other.restore({(*KEY, "tensor_peak_ratio"): (0.99, LESSONS)})
+    assert other.lessons() == lessons
+    other.restore({(*KEY, "tensor_peak_ratio"): (0.99, LESSONS + 2)})
+    assert other.card(KEY, CARD).tensor_peak_ratio == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tensor_peak_ratio", math.nan),
+        ("tensor_peak_ratio", math.inf),
+        ("tensor_peak_ratio", 1.3),
+        ("tensor_peak_ratio", 0.1),
+        ("context_ratio", 0.0),
+        ("full_load_clock_ratio", 0.2),
+        ("receive_floor_bytes_per_second", 1e12),
+        ("receive_floor_bytes_per_second", -1.0),
+        ("no_such_number", 0.5),
+        ("known", 1.0),
+    ],
+)
+def test_what_no_card_could_teach_is_not_taken_back(name: str, value: float) -> None:
+    """A file may hold anything; a number out of every card's bounds does not get in, nor one of no lessons."""
+    learner = Learner()
+    learner.restore({(*KEY, name): (value, 100), (*KEY, "dram_peak_ratio"): (0.95, 0)})
+    assert learner.lessons() == {}
 
 
 @given(st.sampled_from(CARDS), st.dictionaries(st.sampled_from(sorted(BOUNDS)), st.floats(0, 1e9)))

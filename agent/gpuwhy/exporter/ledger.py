@@ -232,6 +232,9 @@ class Ledger:
     ) -> Iterator[tuple[str, float]]:
         if series.origin == "workload":
             yield from self._workloads.samples(series, [key for key, _ in rows])
+        elif series.origin == "health" and not series.per_gpu:
+            for child, value in _health_values(series, health):
+                yield self._host.prefix(series, child), value
         elif series is _OVERFLOWS:
             yield self._host.prefix(series, ()), self._workloads.overflows
         elif series.kind == "counter" and series.per_gpu:
@@ -247,9 +250,6 @@ class Ledger:
             for key, row in rows:
                 for child, value in _gpu_values(series, row, health.gpu_up.get(key)):
                     yield row.prefix(series, child), value
-        else:
-            for child, value in _health_values(series, health):
-                yield self._host.prefix(series, child), value
 
 
 def _child(value: str) -> Child:
@@ -291,6 +291,8 @@ def _signal_values(series: Series, row: _GpuRow) -> Iterator[tuple[Child, float]
 
 def _health_values(series: Series, health: Health) -> Iterator[tuple[Child, float]]:
     match series.name.removeprefix(PREFIX):
+        case "expected_gpus" if health.expected_gpus:
+            yield (), float(health.expected_gpus)
         case "source_info":
             for source in health.source_up:
                 yield (source,), 1.0
@@ -302,5 +304,9 @@ def _health_values(series: Series, health: Health) -> Iterator[tuple[Child, floa
                 yield (source,), float(yielding)
         case "source_degraded":
             yield (), float(health.degraded)
+        case "store_up" if health.store_up is not None:
+            yield (), float(health.store_up)
+        case "store_dropped_seconds_total" if health.store_dropped_s is not None:
+            yield (), health.store_dropped_s
         case "last_sample_timestamp_seconds" if health.last_sample_unix_s is not None:
             yield (), health.last_sample_unix_s

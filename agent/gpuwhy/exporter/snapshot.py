@@ -22,7 +22,9 @@ class Health:
     source that is missing has no series. ``degraded`` is True while a lower source stands in for
     one that was lost. ``last_sample_unix_s`` is the wall-clock end of the last device reading,
     None before the first. ``source_yielding`` is True for a source whose profiling is paused or taken
-    by another tool.
+    by another tool. ``expected_gpus`` is what the configuration says this host has, 0 = it does not say.
+    ``store_up`` says whether local history is kept, and ``store_dropped_s`` the seconds of GPUs it left out;
+    None = it is switched off.
     """
 
     gpu_up: Mapping[GpuKey, bool] = field(default_factory=dict)
@@ -30,6 +32,9 @@ class Health:
     degraded: bool = False
     last_sample_unix_s: float | None = None
     source_yielding: Mapping[str, bool] = field(default_factory=dict)
+    expected_gpus: int = 0
+    store_up: bool | None = None
+    store_dropped_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

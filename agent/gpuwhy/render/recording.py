@@ -7,7 +7,7 @@ on. Hours are recorded from the counters, weeks from the hours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,9 +63,9 @@ class Recording:
         own = tuple(label for name in level.by for label in named.get(name, (name,)))
         return (*own, *(quantity.by if quantity else ()))
 
-    def hours(self) -> Iterator[Rule]:
+    def hours(self, levels: Iterable[Level] = LEVELS) -> Iterator[Rule]:
         """Seconds of an hour, and efficiency, level by level."""
-        for level in LEVELS:
+        for level in levels:
             for quantity in level.quantities:
                 yield Rule(
                     hourly(level.name, quantity.stem),
@@ -113,8 +113,9 @@ class Recording:
         if level.of:
             inner = hourly(level.of, quantity.stem)
         else:
-            # The gain of each row first: a workload is weighed on each of its rows.
-            inner = self.promql.increase(quantity.counter, WINDOW)
+            # The gain of each row first: a workload is weighed on each of its rows. Most children are 0: they
+            # are dropped before they are grouped.
+            inner = f"({self.promql.increase(quantity.counter, WINDOW)} > 0)"
         row = f"on ({', '.join(self.promql.row)})"
         # Of what is constant the newest of the hour: a GPU or host that was lost within it still counts.
         if level.weighs:
@@ -124,7 +125,15 @@ class Recording:
         if "model" in level.by:
             labels = (*self.promql.row, "model")
             inner = f"{inner} * {row} group_left (model) max{by(labels)} ({self._newest('gpu_info')})"
-        return f"sum{by(self.labels(level, quantity))} ({inner}) > 0"
+        total = f"sum{by(self.labels(level, quantity))}"
+        # A board whose slices have it all weighs nothing.
+        return (
+            f"{total} ({inner}) > 0"
+            if level.weighs
+            else f"{total} {inner}"
+            if not level.of
+            else f"{total} ({inner})"
+        )
 
     def _newest(self, stem: str) -> str:
         return f"last_over_time({self.promql.raw(stem, window=WINDOW)})"
@@ -137,14 +146,20 @@ class Recording:
         return f"(({useful} or 0 * {measured}) / ({measured} and {hours} >= {HOURS_OF_A_WEEK}))"
 
     def groups(self) -> list[dict[str, Any]]:
-        """Two groups; in each, rules are evaluated in order and read what the ones before recorded."""
+        """Groups, which Prometheus evaluates side by side; in each, rules read what the ones before recorded."""
+        gpus = [level for level in LEVELS if not level.workload]
+        workloads = [level for level in LEVELS if level.workload]
         return [
             {
                 "name": f"gpuwhy.{name}",
                 "interval": EVERY,
                 "rules": [{"record": rule.record, "expr": rule.expr} for rule in rules],
             }
-            for name, rules in (("hours", self.hours()), ("weeks", self.weeks()))
+            for name, rules in (
+                ("gpus", self.hours(gpus)),
+                ("workloads", self.hours(workloads)),
+                ("weeks", self.weeks()),
+            )
         ]
 
 

@@ -6,11 +6,13 @@ are only ever raised, and the clock at full load may fall by a twentieth of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from gpuwhy.interval import Interval
-from gpuwhy.verdict.cards import Card
+from gpuwhy.verdict.cards import CARDS, Card
 from gpuwhy.verdict.types import Verdict
 from gpuwhy.verdict.vocabulary import HEALTHY, IDLE, MEMORY_BOUND
 
@@ -19,6 +21,10 @@ WEIGHT = 0.1  # of the newest interval in a mean
 COVERAGE = 0.9
 FULL_LOAD = 0.8  # of the pipe's peak: below it, a clock says nothing about a full load
 CAPPED = 0.9
+MOST_KEPT = 10_000  # numbers that are taken from a file
+
+# By (uuid, mig, number): what was learnt, and from how many intervals.
+Lessons: TypeAlias = Mapping[tuple[str, str, str], tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ BOUNDS: Mapping[str, Bound] = {
 
 
 class Learner:
-    """Learns by (uuid, mig); keeps what it learnt in memory."""
+    """Learns by (uuid, mig), in memory; what it learnt can be taken out and given back."""
 
     def __init__(self) -> None:
         self._learnt: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
@@ -72,6 +78,23 @@ class Learner:
             for pipe in ("tensor", "fp64", "fp32", "fp16"):
                 self._raise(interval, pipe, card)
             self._learn_clock(interval, card)
+
+    def lessons(self) -> Lessons:
+        """All that was learnt so far."""
+        return {
+            (*key, name): lesson for key, learnt in self._learnt.items() for name, lesson in learnt.items()
+        }
+
+    def restore(self, lessons: Lessons) -> None:
+        """Takes back what was learnt before, where it knows less by now.
+
+        A number that no card could have taught is left out; the others are bounded when they are used.
+        """
+        for (uuid, mig, name), (value, count) in list(lessons.items())[:MOST_KEPT]:
+            if name in BOUNDS and _possible(name, value) and count > 0:
+                learnt = self._learnt.setdefault((uuid, mig), {})
+                if count > learnt.get(name, (0.0, 0))[1]:
+                    learnt[name] = (value, count)
 
     def _learn_idle(self, interval: Interval, verdict: Verdict, card: Card) -> None:
         power, default = interval.mean("power_watts"), interval.gpu.default_power_limit_watts
@@ -113,3 +136,11 @@ class Learner:
 def _bounded(name: str, value: float, prior: float) -> float:
     bound = BOUNDS[name]
     return min(max(value, bound.least * prior), bound.most * prior, max(bound.top, prior))
+
+
+def _possible(name: str, value: float) -> bool:
+    """Whether it lies within the bounds of any card."""
+    priors = [getattr(card, name) for card in CARDS]
+    return math.isfinite(value) and _bounded(name, value, min(priors)) <= value <= _bounded(
+        name, value, max(priors)
+    )

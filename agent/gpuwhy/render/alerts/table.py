@@ -181,6 +181,7 @@ ALERTS: tuple[Alert, ...] = (
             0.25, "share of their time that half of the GPUs wait for at least", "ratio", 0.05, 0.95
         ),
         window_s=30 * _MINUTE,
+        every="5m",
     ),
     Alert(
         "GpuwhyWorkloadRegression",

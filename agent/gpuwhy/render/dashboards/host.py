@@ -490,12 +490,18 @@ class _Here:
                 stacked=True,
                 queries=(
                     Query(
-                        f"{self.each(self.promql.increase('xid_events_total', RATE, *self.gpus), 'xid')} > 0",
+                        f"{self.each(self._xids(), 'xid')} > 0",
                         f"{GPU} Xid {{{{xid}}}}",
                     ),
                 ),
             ),
         )
+
+    def _xids(self) -> str:
+        # The first of a code comes with its series, of which no increase is seen.
+        counted = self.promql.raw("xid_events_total", *self.gpus)
+        gained = self.promql.increase("xid_events_total", RATE, *self.gpus)
+        return f"{gained} > 0 or ({counted} unless {counted} offset {RATE})"
 
     def owners(self) -> Table:
         keys = ("gpu", "mig", *WORKLOAD)
