@@ -152,6 +152,7 @@ def test_render_check_fails_on_a_stale_file(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "metrics.md"
     page.write_text(page.read_text().replace("gpuwhy_useful", "gpuwhy_usefull"))
     done = run("render", "--check", "--out", str(tmp_path))
+    assert f"run gpuwhy render --out {tmp_path}" in done.stderr
     assert done.exit_code == 1
     assert "gpuwhy_usefull" in done.output
 
@@ -219,6 +220,7 @@ render:
   runbook_url: https://wiki.example/runbook
   grafana_url: https://grafana.example
   price_per_gpu_hour: 2.5
+  alert_labels: {team: ml}
   alerts:
     GpuwhyStarving: {severity: info, threshold: 0.5, window_seconds: 7200}
     GpuwhyPseudoPeak: {enabled: false}
@@ -236,7 +238,10 @@ def test_render_takes_the_users_own_options(tmp_path: Path) -> None:
     groups = yaml.safe_load((tmp_path / "alerts/alerts.rules.yaml").read_text())["groups"]
     rules = {rule["alert"]: rule for group in groups for rule in group["rules"]}
     starving = rules["GpuwhyStarving"]
-    assert starving["labels"]["severity"] == "info"
+    assert starving["labels"] == {"team": "ml", "severity": "info", "verdict": "starving"}
+    assert (
+        "(https://wiki.example/runbook#starving{{ .Labels.cause }})" in starving["annotations"]["description"]
+    )
     assert 'gpuwhy_verdict_seconds_total{cluster="a",' in starving["expr"]
     assert "sum by (node, gpu, uuid, mig)" in starving["expr"]
     assert starving["expr"].endswith(">= 3600")
@@ -270,3 +275,142 @@ def test_rendering_without_grafanalib_says_what_to_install(tmp_path: Path) -> No
     )
     assert done.returncode == 1
     assert done.stderr == "gpuwhy: dashboards need grafanalib: pip install 'gpuwhy[render]'\n"
+
+
+BASELINE = sorted(cli.baseline.commands)
+
+
+@pytest.mark.parametrize("command", BASELINE)
+def test_help_of_baselines(command: str) -> None:
+    """Each command of the group teaches in 80 columns, and each option says what it does."""
+    text = run("baseline", command, "--help").output
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\\b" not in text
+    assert len(text.split("Options:")[0].split()) > 12
+    for parameter in cli.baseline.commands[command].params:
+        assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), parameter.name
+
+
+def test_the_help_of_compare_states_the_test_and_its_codes() -> None:
+    """Who writes a pipeline finds what decides, and how it ends."""
+    words = " ".join(run("baseline", "compare", "--help").output.split())
+    for said in ("10 regression", "11 cannot tell", "Welch's t", "Holm", "300 s", "--max-loss"):
+        assert said in words
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> dict[str, str]:
+    return {"STATE_DIRECTORY": str(tmp_path)}
+
+
+def test_a_baseline_lives(state: dict[str, str], tmp_path: Path) -> None:
+    """Saved, not written over, listed, shown, compared, removed."""
+    done = run(
+        "baseline", "save", "first", "--replay", GEMM, "--note", "v1", "--progress", "items=3", env=state
+    )
+    assert done.exit_code == 0, done.output
+    assert "to be compared it needs 300 s" in done.stderr
+    assert json.loads((tmp_path / "baselines/first.json").read_text())["schema"] == "gpuwhy-baseline/1"
+    again = run("baseline", "save", "first", "--replay", GEMM, env=state)
+    assert again.exit_code == 1
+    assert "--replace" in again.stderr
+    assert (
+        run("baseline", "save", "first", "--replay", GEMM, "--replace", "--note", "v2", env=state).exit_code
+        == 0
+    )
+    listed = run("baseline", "list", env=state).output
+    assert "first" in listed
+    assert "1 x NVIDIA H200: v2" in listed
+    assert "efficiency" in run("baseline", "show", "first", env=state).output
+    kept = run("baseline", "show", "first", "--format", "json", env=state).output
+    assert json.loads(kept)["note"] == "v2"
+    done = run("baseline", "compare", "first", "--replay", GEMM, env=state)
+    assert done.exit_code == 11
+    assert "Cannot tell: efficiency: a window has" in done.output
+    assert run("baseline", "delete", "first", env=state).exit_code == 0
+    assert run("baseline", "show", "first", env=state).exit_code == 1
+
+
+def test_baselines_in_files_of_their_own(state: dict[str, str], tmp_path: Path) -> None:
+    """A pipeline keeps them as artefacts: --file and --with-file."""
+    file = str(tmp_path / "artefacts" / "v1.json")
+    assert run("baseline", "save", "v1", "--file", file, "--replay", GEMM, env=state).exit_code == 0
+    assert "--replace" in run("baseline", "save", "v1", "--file", file, "--replay", GEMM, env=state).stderr
+    assert "efficiency" in run("baseline", "show", "--file", file, env=state).output
+    arguments = ("baseline", "compare", "--file", file, "--with-file", file, "--format", "json")
+    done = run(*arguments, env=state)
+    assert done.exit_code == 11
+    assert json.loads(done.output)["schema"] == "gpuwhy-baseline-compare/1"
+    assert run("baseline", "show", "v1", env=state).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["save", "../x", "--replay", GEMM], 2, ["'../x' is no name", "--file"]),
+        (["save", "a/b"], 2, ["'a/b' is no name"]),
+        (["compare", "frist"], 1, ["there is no baseline 'frist'"]),
+        (["compare"], 2, ["NAME", "--file"]),
+        (["compare", "x", "--file", "y"], 2, ["NAME", "--file"]),
+        (["show"], 2, ["NAME", "--file"]),
+        (["save", "x", "--last", "5"], 2, ["--last", "15m"]),
+        (["save", "x", "--seconds", "10", "--replay", GEMM], 2, ["one window"]),
+        (["save", "x", "--source", "http://127.0.0.1:1"], 2, ["--last", "--from"]),
+        (["save", "x", "--replay", GEMM, "--progress", "items"], 2, ["NAME=VALUE"]),
+        (["save", "x", "--replay", GEMM, "--gpu", "7"], 1, ["of GPU 7", GEMM]),
+        (["save", "x", "--replay", "/no/such.gz"], 1, ["/no/such.gz", "cannot be read"]),
+        (["save", "x", "--last", "5m", "--source", "store:/no/such.db"], 1, ["/no/such.db does not exist"]),
+        (["compare", "x", "--file", "/no/such.json"], 2, ["NAME"]),
+        (["compare", "--file", "/no/such.json"], 1, ["/no/such.json cannot be read"]),
+        (["delete", "x"], 1, ["there is no baseline 'x'", "baseline save"]),
+    ],
+)
+def test_what_baselines_refuse(
+    state: dict[str, str], arguments: list[str], code: int, words: list[str]
+) -> None:
+    """Every refusal says what was given and what to do, with its documented code."""
+    done = run("baseline", *arguments, env=state)
+    assert done.exit_code == code, done.output
+    said = " ".join(done.stderr.split())
+    for word in words:
+        assert word in said
+    assert "Traceback" not in done.output
+
+
+def test_a_nearby_name_is_offered(state: dict[str, str]) -> None:
+    """Of a mistyped name the nearest is named, and all that there are."""
+    run("baseline", "save", "first", "--replay", GEMM, env=state)
+    done = run("baseline", "compare", "frist", "--replay", GEMM, env=state)
+    assert done.exit_code == 1
+    assert "did you mean first? (there are: first)" in done.stderr
+
+
+def test_baselines_take_no_window_with_a_baseline(state: dict[str, str]) -> None:
+    """Two baselines are compared as they are."""
+    run("baseline", "save", "first", "--replay", GEMM, env=state)
+    assert run("baseline", "compare", "first", "--with", "first", env=state).exit_code == 11
+    done = run("baseline", "compare", "first", "--with", "first", "--last", "5m", env=state)
+    assert done.exit_code == 2
+    assert "--with takes a baseline" in done.stderr
+
+
+def test_a_baseline_without_a_gpu(state: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live without a GPU ends with 3, as everywhere, and keeps nothing."""
+    monkeypatch.setattr(
+        daemon, "make_feed", lambda *_, **__: (_ for _ in ()).throw(NoGpuError("no GPU here"))
+    )
+    done = run("baseline", "save", "first", "--seconds", "5", env=state)
+    assert done.exit_code == 3
+    assert "no GPU here" in done.stderr
+    assert "none yet" in run("baseline", "list", env=state).output
+
+
+def test_a_baseline_of_this_host(state: dict[str, str]) -> None:
+    """Watched live, here a replay in real time: every interval is kept, and it is said to be a replay."""
+    env = {**state, "GPUWHY__AGENT__SOURCE": f"replay:{GEMM}", "GPUWHY__AGENT__REPLAY_LOOP": "true"}
+    env["GPUWHY__AGENT__REPLAY_SPEED"] = "4"
+    assert run("baseline", "save", "first", "--seconds", "6", env=env).exit_code == 0
+    kept = json.loads(run("baseline", "show", "first", "--format", "json", env=state).output)
+    assert kept["source"] == "replay"
+    assert sum(kept["gpus"][0]["samples"]["seconds"]) >= 20
+    assert kept["gpus"][0]["workloads"] == ["gemm"]

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuwhy import config
+from gpuwhy import catalog, config
 from gpuwhy.config import Config, ConfigError, describe, load, options
 from gpuwhy.verdict import cards
 
@@ -122,6 +122,7 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
         "render.price_per_gpu_hour": "2.5",
         "render.currency": "EUR",
         "render.kubernetes_namespace": "monitoring",
+        "render.alert_labels": '{"team": "ml"}',
         "render.kubernetes_labels": '{"release": "kube-prometheus-stack"}',
         "report.source": "https://prometheus.example/prefix",
         "report.timezone": "Europe/Berlin",
@@ -172,10 +173,20 @@ def test_the_hosts_root_is_a_path(text: str, file: Path) -> None:
 RENDER = {
     "selector": (
         ['job="a"', 'a=~"b|c", d!="e"', r'a="with \"quotes\" and \\"'],
-        ["job", "job=a", 'job="a",', '{job="a"}', 'job="a"} or x{b="c"', 'job="a\nb"', '1a="b"'],
+        [
+            "job",
+            "job=a",
+            'verdict="starving"',
+            'a="b",gpu="0"',
+            'job="a",',
+            '{job="a"}',
+            'job="a"} or x{b="c"',
+            'job="a\nb"',
+            '1a="b"',
+        ],
     ),
-    "host_label": (["node", "_host"], ["", "my-label", "__name__", "1a"]),
-    "runbook_url": (["", "https://h/x"], ["h/x", "javascript:alert(1)"]),
+    "host_label": (["node", "_host"], ["", "my-label", "__name__", "1a", "gpu", "workload", "job"]),
+    "runbook_url": (["", "https://h/x"], ["h/x", "javascript:alert(1)", "https://h/x#y"]),
     "grafana_url": (["", "http://h:3000"], ["h:3000"]),
     "currency": (["EUR"], ["euro", ""]),
     "kubernetes_namespace": (["", "monitoring"], ["Not-A-Name", "-a", "a/b"]),
@@ -224,6 +235,17 @@ def test_what_is_wrong_with_an_alert(text: str, problem: str, file: Path) -> Non
     """Of an alert the entry is named, and what it takes."""
     (said,) = file_problems(file, f"render:\n  alerts: {text}\n")
     assert said.startswith(problem)
+
+
+@pytest.mark.parametrize("labels", ['{"a b": c}', "{severity: page}", "{gpu: x}", "{__a: x}"])
+def test_labels_of_alerts_are_checked(labels: str, file: Path) -> None:
+    (said,) = file_problems(file, f"render:\n  alert_labels: {labels}\n")
+    assert said.startswith("render.alert_labels")
+
+
+def test_own_labels_are_those_of_the_catalogue() -> None:
+    """What a user may not match or call a host is each label that gpuwhy itself sets."""
+    assert {label for series in catalog.SERIES for label in series.labels} == config.OWN_LABELS
 
 
 @pytest.mark.parametrize("labels", ['{"a b": c}', '{a: "b c"}', '{"": x}', '{a: "-"}'])

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -434,6 +435,13 @@ def _window_options(function: F) -> F:
             help="or all of a recording",
         ),
         click.option(
+            "--source",
+            "report__source",
+            metavar="SOURCE",
+            help="the history: store, store:PATH, or the address of a Prometheus, Thanos, Mimir or VictoriaMetrics "
+            "that scrapes the agents  [report.source; default store]",
+        ),
+        click.option(
             "--gpu", "gpus", multiple=True, metavar="GPU", help="only this index or UUID; repeatable"
         ),
         click.option("--host", "hosts", multiple=True, metavar="HOST", help="only this host; repeatable"),
@@ -453,7 +461,7 @@ def _window_options(function: F) -> F:
             "or with :better=lower at the end; repeatable",
         ),
     )
-    function = _options("report.source", "agent.profile", "agent.interval_seconds")(function)
+    function = _options("agent.profile", "agent.interval_seconds")(function)
     for option in reversed(given):
         function = option(function)
     return function
@@ -538,9 +546,9 @@ def baseline_save(
     Start it when the load is warm. A window that is to be compared needs 300 s, better 900.
 
     \b
-    gpuwhy baseline save first --note "v1, batch 32" --progress items_per_second=1234
+    gpuwhy baseline save first --note "v1, batch 32" --progress items_per_s=1234
     gpuwhy baseline save first --last 15m
-    gpuwhy baseline save first --source http://prometheus:9090 --host h1 --last 15m
+    gpuwhy baseline save first --last 15m --source http://prometheus:9090
     """
     from gpuwhy.report.baseline import kept  # noqa: PLC0415  the daemon never needs it
 
@@ -573,8 +581,8 @@ def _split(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     "compare",
     short_help="Say what moved since.",
     epilog="""\b
-Exit codes: 0 no regression, 10 regression, 11 cannot tell (too short, too noisy,
-not measured), and as everywhere 1 failed, 2 usage, 3 no GPU, 4 driver mismatch.""",
+Exit codes: 0 no regression, 10 regression, 11 cannot tell (too short, too
+noisy, not measured); 1 failed, 2 usage, 3 no GPU, 4 driver mismatch.""",
 )
 @click.argument("name", required=False)
 @_FILE
@@ -646,7 +654,7 @@ def baseline_compare(
 
 
 @baseline.command("list", short_help="List those that are kept.")
-@_options("store.path")
+@_options("store")
 def baseline_list(config_path: Path | None, **flags: Any) -> None:
     """Lists the baselines that are kept on this host: name, when, how long, of what, and the note."""
     from gpuwhy.report.baseline import formats, kept  # noqa: PLC0415  the daemon never needs it
@@ -667,7 +675,7 @@ def baseline_list(config_path: Path | None, **flags: Any) -> None:
     show_default=True,
     help="for people, or the file as it is kept",
 )
-@_options("store.path")
+@_options("store")
 def baseline_show(
     name: str | None, file: Path | None, form: str, config_path: Path | None, **flags: Any
 ) -> None:
@@ -684,7 +692,7 @@ def baseline_show(
 
 @baseline.command("delete", short_help="Remove one that is kept.")
 @click.argument("name")
-@_options("store.path")
+@_options("store")
 def baseline_delete(name: str, config_path: Path | None, **flags: Any) -> None:
     """Removes a baseline for good; nobody is asked again."""
     from gpuwhy.report.baseline import kept  # noqa: PLC0415  the daemon never needs it
@@ -710,7 +718,8 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
 
     alerts.settled(loaded.config.render)
     rows = configuration.describe(loaded)
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    # A mapping may be long: it does not push all others aside.
+    widths = [min(48, max(len(row[column]) for row in rows)) for column in (0, 1)]
     for key, value, origin in rows:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip())
 
@@ -737,13 +746,15 @@ def render(out: Path, check: bool, config_path: Path | None) -> None:
     try:
         differences = rendering.check(out, options) if check else []
         written = [] if check else rendering.write(out, options)
-    except ImportError as error:  # an extra is missing, and it says which
+    except (ImportError, rendering.NotOursError) as error:  # an extra that is missing says which it is
         _fail(str(error), FAILED)
     if check:
         for difference in differences:
             click.echo(str(difference))
         if differences:
-            _fail(f"{len(differences)} rendered files are out of date; run gpuwhy render", FAILED)
+            again = ["gpuwhy", "render", *(["--config", str(config_path)] if config_path else [])]
+            again += ["--out", str(out)] if out != Path() else []
+            _fail(f"{len(differences)} rendered files are out of date; run {shlex.join(again)}", FAILED)
         return
     for path in written:
         click.echo(path)

@@ -58,6 +58,14 @@ def _option(
 
 # Kinds of workloads that a selector may name; the same as in ``catalog.WORKLOAD_KINDS``, which has more.
 SELECTED_KINDS = ("slurm", "kubernetes", "container", "systemd", "process")
+# Labels of gpuwhy's own series; a test holds them to ``catalog.SERIES``.
+OWN_LABELS = frozenset(
+    {
+        "gpu", "uuid", "mig", "workload_kind", "workload", "workload_namespace", "workload_owner", "verdict", "cause",
+        "unit", "reason", "sensor", "xid", "mode", "resource", "run", "profile", "model", "driver", "pci_bus_id",
+        "compute_capability", "source", "signal", "version", "python",
+    }
+)  # fmt: skip
 LIVE_SOURCES = ("auto", "dcgm", "dcgm-embedded", "nvml", "dcgm-exporter")
 
 
@@ -98,10 +106,33 @@ def _check_label(text: str) -> None:
 
 
 def _check_matchers(text: str) -> None:
-    quoted = r'"(?:[^"\\\n]|\\.)*"'
+    quoted = r'"(?:[^"\\\n]|\\["\\nrt])*"'
     matcher = rf"\s*[a-zA-Z_]\w*\s*(?:=|!=|=~|!~)\s*{quoted}\s*"
-    if text and not re.fullmatch(rf"{matcher}(?:,{matcher})*", text, re.ASCII):
+    if not text:
+        return
+    if not re.fullmatch(rf"{matcher}(?:,{matcher})*", text, re.ASCII):
         raise ValueError(text)
+    for name, operator, value in re.findall(rf"(\w+)\s*(=~|!~|!=|=)\s*({quoted})", text, re.ASCII):
+        if name in OWN_LABELS:
+            raise ValueError(text)
+        if "~" in operator:
+            try:
+                re.compile(value[1:-1].replace("\\\\", "\\"))
+            except re.error as error:
+                raise ValueError(text) from error
+
+
+def _check_host_label(text: str) -> None:
+    _check_label_name(text)
+    if text in {*OWN_LABELS, "job"}:
+        raise ValueError(text)
+
+
+def _check_alert_labels(labels: Mapping[str, str]) -> None:
+    for name in labels:
+        _check_label_name(name)
+        if name in {*OWN_LABELS, "alertname", "severity"}:
+            raise ValueError(name)
 
 
 def _check_history(text: str) -> None:
@@ -126,6 +157,9 @@ def _check_label_name(text: str) -> None:
 def _check_page(text: str) -> None:
     if text:
         _check_url(text)
+        # Paths and anchors are appended, and what is in double braces would be filled in.
+        if re.search(r"[\s?#{}]", text):
+            raise ValueError(text)
 
 
 def _check_object_name(text: str) -> None:
@@ -442,16 +476,17 @@ class RenderConfig(Struct, frozen=True, kw_only=True):
         str,
         _option(
             "PromQL matchers that every query of gpuwhy's series is given, such as a job's or a cluster's",
-            expected='matchers joined by commas, such as cluster="a",job=~"gpuwhy.*"',
+            expected='matchers joined by commas, such as cluster="a",job=~"gpuwhy.*", of labels that gpuwhy itself does '
+            "not use",
             check=_check_matchers,
         ),
     ] = ""
     host_label: Annotated[
         str,
         _option(
-            "the label that tells hosts apart in your Prometheus",
-            expected="a label's name",
-            check=_check_label_name,
+            "the label that tells hosts apart in your Prometheus, on every series of gpuwhy and on `up`",
+            expected="a label's name that gpuwhy itself does not use",
+            check=_check_host_label,
         ),
     ] = "instance"
     alerts: Annotated[
@@ -462,11 +497,20 @@ class RenderConfig(Struct, frozen=True, kw_only=True):
             example={"GpuwhyStarving": {"severity": "info", "window_seconds": 7200}},
         ),
     ] = field(default_factory=dict)
+    alert_labels: Annotated[
+        Mapping[str, str],
+        _option(
+            "labels that every alert carries besides its own, such as a team",
+            expected="a mapping from label to value",
+            check=_check_alert_labels,
+            example={"team": "ml-platform"},
+        ),
+    ] = field(default_factory=dict)
     runbook_url: Annotated[
         str,
         _option(
             "where you keep RUNBOOK.md; empty: alerts name the file and its heading and link to nothing",
-            expected="http://... or https://...",
+            expected="http://... or https://..., without ? and #",
             check=_check_page,
         ),
     ] = ""
@@ -474,7 +518,7 @@ class RenderConfig(Struct, frozen=True, kw_only=True):
         str,
         _option(
             "your Grafana, so that alerts link to the dashboards; empty: they do not",
-            expected="http://... or https://...",
+            expected="http://... or https://..., without ? and #",
             check=_check_page,
         ),
     ] = ""

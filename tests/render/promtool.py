@@ -161,6 +161,10 @@ def failures(
     """Has promtool play all scenes in one run; what was not as expected, "" for nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     rules = [rule for group in groups for rule in group["rules"]]
+    named = {alert for scene in scenes for fires in scene.fires.values() for alert in fires}
+    missing = named - {rule["alert"] for rule in rules}
+    if missing:
+        return f"scenes expect {sorted(missing)}, which are not among the rules that are played"
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": list(groups)}, width=100_000))
     plan = {
         "rule_files": [] if asked else ["rules.yaml"],

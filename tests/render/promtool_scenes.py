@@ -205,7 +205,7 @@ DOSES = (
 )
 
 
-def member(index: str, waits: float | None, held: float = 60, minutes: int = 40, **who: str) -> list[Series]:
+def member(index: str, waits: float | None, held: float = 60, minutes: int = 80, **who: str) -> list[Series]:
     """A GPU of a workload, and the seconds of each minute that it waits; None = never, and no series of it."""
     labels = {**gpu("a" if int(index) < 4 else "b", index), **TRAIN, **who}
     found = [
@@ -234,36 +234,64 @@ LAGGING = (
     Scene(
         "one of four is late, and never waited",
         [*agent(), *team(30, 28, None, 33)],
-        {23: NONE, 24: {"GpuwhyGpuLagging": [LATE]}, 35: {"GpuwhyGpuLagging": [LATE]}},
+        {53: NONE, 54: {"GpuwhyGpuLagging": [LATE]}, 65: {"GpuwhyGpuLagging": [LATE]}},
     ),
     Scene(
         "one of eight on two hosts is late, and waits a little",
         [*agent(), *agent("b"), *team(16, 28, 16, 33, 16, 20, 5, 30)],
-        {35: {"GpuwhyGpuLagging": [{**gpu("b", "6"), **TRAIN}]}},
+        {65: {"GpuwhyGpuLagging": [{**gpu("b", "6"), **TRAIN}]}},
     ),
     Scene(
         "one of two is late",
         [*agent(), *team(40, None)],
-        {35: {"GpuwhyGpuLagging": [{**gpu(index="1"), **TRAIN}]}},
+        {65: {"GpuwhyGpuLagging": [{**gpu(index="1"), **TRAIN}]}},
     ),
-    quiet("all wait alike", "GpuwhyGpuLagging", *team(30, 28, 31, 33), at=(24, 35)),
-    quiet("most wait for a loader", "GpuwhyGpuLagging", *team(30, 28, 15, 33), at=(24, 35)),
-    quiet("waiting is a small part", "GpuwhyGpuLagging", *team(14, 14, None, 14), at=(24, 35)),
-    quiet("one waits, and nobody is late", "GpuwhyGpuLagging", *team(40, None, None, None), at=(24, 35)),
-    quiet("a job of one GPU", "GpuwhyGpuLagging", *team(40), at=(24, 35)),
+    quiet("all wait alike", "GpuwhyGpuLagging", *team(30, 28, 31, 33), at=(54, 65)),
+    quiet("most wait for a loader", "GpuwhyGpuLagging", *team(30, 28, 15, 33), at=(54, 65)),
+    quiet("waiting is a small part", "GpuwhyGpuLagging", *team(14, 14, None, 14), at=(54, 65)),
+    quiet("one waits, and nobody is late", "GpuwhyGpuLagging", *team(40, None, None, None), at=(54, 65)),
+    quiet("a job of one GPU", "GpuwhyGpuLagging", *team(40), at=(54, 65)),
     quiet(
         "peers of another workload do not count",
         "GpuwhyGpuLagging",
         *team(30, 28, 31, 33),
         *member("5", None, workload="serve"),
-        at=(35,),
+        at=(65,),
     ),
     quiet(
         "one that shares its GPU is no peer",
         "GpuwhyGpuLagging",
         *team(30, 28, 31),
         *member("3", None, held=40),
-        at=(35,),
+        at=(65,),
+    ),
+    Scene(
+        "half of a workload's GPUs are late, and the other half waits",
+        [*agent(), *agent("b"), *team(None, None, None, None, 27, 27, 27, 27)],
+        {65: {"GpuwhyGpuLagging": [{**gpu("a", str(each)), **TRAIN} for each in range(4)]}},
+    ),
+    Scene(
+        "one of two is late, and the other waits for less than half of the time",
+        [*agent(), *team(27, None)],
+        {65: {"GpuwhyGpuLagging": [{**gpu(index="1"), **TRAIN}]}},
+    ),
+    Scene(
+        "one of two is late, in processes without a scheduler",
+        [*agent(), *team(40, None, workload_kind="process")],
+        {65: {"GpuwhyGpuLagging": [{**gpu(index="1"), **TRAIN, "workload_kind": "process"}]}},
+    ),
+    quiet(
+        "processes of one name on another host are no peers",
+        "GpuwhyGpuLagging",
+        *agent("b"),
+        *team(30, 28, 31, 33, None, None, None, workload_kind="process"),
+        at=(54, 65),
+    ),
+    quiet(
+        "what has no name is no job",
+        "GpuwhyGpuLagging",
+        *team(30, 28, None, 33, workload_kind="unknown"),
+        at=(54, 65),
     ),
 )
 
@@ -295,6 +323,10 @@ def past(
     return [
         recorded(level, "measured", measured, **labels),
         recorded(level, "useful", useful, **labels),
+        # All of it was measured: held, or observed, for as long.
+        recorded(level, "verdict", measured, **labels, verdict="healthy")
+        if level == "workload"
+        else recorded(level, "observed", measured, **labels),
         recorded(level, "lost", idle, **labels, verdict="idle", cause="no-demand"),
         recorded(level, "lost", [each / 4 for each in measured], **labels, verdict="starving", cause="copy"),
     ]
@@ -317,6 +349,7 @@ def regression(name: str, fires: dict[float, list[str]], inputs: list[Series], l
 
 
 ALL_LEVELS = "GpuwhyWorkloadRegression GpuwhyGpuRegression GpuwhyHostRegression"
+BY_THE_HOUR = tuple(ALL_LEVELS.split())
 WORKLOAD = "GpuwhyWorkloadRegression"
 REGRESSIONS = (
     # From hour 173 on most of the six hours are worse.
@@ -340,6 +373,32 @@ REGRESSIONS = (
         {178: [WORKLOAD]},
         [each for each in past("workload", (180, 0.5, 0), **TRAIN) if "useful" not in each["series"]]
         + [recorded("workload", "useful", [7200.0] * 170, **TRAIN)],
+    ),
+    regression(
+        "GPUs that become free for half of the time",
+        {172: [], 178: [], 184: []},
+        [
+            each
+            for level, labels in (("gpu", ROW), ("instance", HOST))
+            for each in (
+                recorded(level, "measured", [14400.0] * 185, **labels),
+                recorded(level, "observed", [14400.0] * 185, **labels),
+                recorded(level, "useful", [7200.0] * 170 + [3600.0] * 15, **labels),
+                recorded(level, "free", [0.0] * 170 + [7200.0] * 15, **labels),
+            )
+        ],
+        like=ALL_LEVELS,
+    ),
+    regression(
+        "a workload of which more is measured than before",
+        {172: [], 178: [], 184: []},
+        [
+            recorded("workload", "verdict", [14400.0] * 185, **TRAIN, verdict="healthy"),
+            recorded("workload", "measured", [8640.0] * 170 + [14400.0] * 15, **TRAIN),
+            recorded("workload", "useful", [3024.0] * 170 + [5040.0] * 15, **TRAIN),
+            recorded("workload", "lost", [4320.0] * 185, **TRAIN, verdict="idle", cause="no-demand"),
+        ],
+        like=WORKLOAD,
     ),
     regression(
         "a job that ended",
@@ -426,6 +485,15 @@ STATE = (
         "a GPU that is lost",
         [*agent(), gpu_up("1x60"), *(gpu_up(gauge((10, 1), (30, 0)), "1", mig) for mig in ("", "1", "2"))],
         {12: NONE, 13: {"GpuwhyGpuLost": [SECOND]}, 30: {"GpuwhyGpuLost": [SECOND]}},
+    ),
+    quiet(
+        "a GPU that was moved to another host",
+        "GpuwhyGpuLost",
+        *agent("b"),
+        gpu_up("1x60"),
+        gpu_up(gauge((10, 1), (1, None)), "1"),
+        series("gpu_up", gauge((11, None), (60, 1)), **{**SECOND, "instance": "b"}),
+        at=(15, 30, 60),
     ),
     Scene(
         "a GPU that a restarted agent does not find",
@@ -551,6 +619,27 @@ STATE = (
             30: {"GpuwhyAgentAbsent": [{}], "GpuwhyAgentDown": [HOST]},
         },
     ),
+    Scene(
+        "an agent without the label that tells hosts apart",
+        [
+            up("1x60"),
+            info("1x60"),
+            series("build_info", gauge((5, None), (60, 1)), version="1", job="gpuwhy"),
+        ],
+        {14: NONE, 15: {"GpuwhyHostUnknown": [{}]}},
+    ),
+    Scene(
+        "an agent that starts every ten minutes",
+        [*agent(), series("tick_duration_seconds_count", " ".join(["60+60x8"] * 14), **HOST)],
+        {35: NONE, 36: {"GpuwhyAgentRestarts": [HOST]}, 60: {"GpuwhyAgentRestarts": [HOST]}},
+    ),
+    quiet(
+        "an agent that was restarted twice",
+        "GpuwhyAgentRestarts",
+        series("tick_duration_seconds_count", "60+60x20 60+60x20 60+60x60", **HOST),
+        at=(30, 60, 100),
+    ),
+    quiet("agents that all have it", "GpuwhyHostUnknown", at=(15, 60)),
     quiet("one agent is enough", "GpuwhyAgentAbsent", at=(10, 60)),
     Scene(
         "an agent without a fresh reading",

@@ -112,6 +112,25 @@ def test_an_orphan_is_found(tree: Path) -> None:
     assert "delete it" in str(render.check(tree)[0])
 
 
+def test_an_orphan_dashboard_is_found(tree: Path) -> None:
+    """JSON says in its description that it is rendered; a dashboard of somebody's own is let be."""
+    old = (tree / "dashboards" / "gpuwhy-fleet.json").read_text()
+    (tree / "dashboards" / "gpuwhy-old.json").write_text(old)
+    (tree / "dashboards" / "ours.json").write_text('{"title": "ours"}')
+    assert render.check(tree) == [Difference("dashboards/gpuwhy-old.json", "orphan")]
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, once: None) -> None:
+    """A folder that holds other files under these names is left as it is, and they are named."""
+    own = tmp_path / "docs" / "metrics.md"
+    own.parent.mkdir()
+    own.write_text("# Our metrics\n")
+    with pytest.raises(files.NotOursError, match=r"docs/metrics.md: there already.*--out"):
+        render.write(tmp_path)
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [own]
+    assert own.read_text() == "# Our metrics\n"
+
+
 def test_any_other_file_in_a_whole_folder_is_an_orphan(tmp_path: Path) -> None:
     """In a folder that is wholly rendered, at any depth, a file needs no mark to be out of place."""
     texts = {"boards/a.json": "{}\n", "boards/more/b.json": "{}\n"}

@@ -363,3 +363,43 @@ def test_promql_in_pieces() -> None:
     assert Promql(OWN).row == ("node", "gpu", "uuid", "mig")
     assert Promql(OWN).raw("gpu_up", 'mig=""', window="5m") == 'gpuwhy_gpu_up{cluster="a",mig=""}[5m]'
     assert Promql().increase("observed_seconds_total", "1h") == "increase(gpuwhy_observed_seconds_total[1h])"
+
+
+def test_a_gpu_that_gets_another_name_counts_once(evaluated: Any) -> None:
+    """While a driver renames the card, its hour belongs to one model, and those of others are not lost."""
+    a, b = gpu("a", "0"), gpu("b", "0")
+    inputs = [
+        each
+        for row in (a, b)
+        for each in (constant("gpu_share_ratio", 1, **row), series("observed_seconds_total", 60, **row))
+    ]
+    inputs += [
+        constant("gpu_info", 1, 100, model="A100", driver="1", **a),
+        {**constant("gpu_info", 1, 180, model="NVIDIA A100", driver="2", **a), "values": "_x100 1x80"},
+        constant("gpu_info", 1, model="H200", driver="1", **b),
+    ]
+    evaluated(
+        inputs,
+        **{
+            "sum(model__gpuwhy_observed_seconds__increase1h)": {"{}": 7200},
+            'model__gpuwhy_observed_seconds__increase1h{model="H200"}': {
+                'model:gpuwhy_observed_seconds:increase1h{model="H200"}': 3600
+            },
+        },
+    )
+
+
+def test_a_gpu_that_is_split_by_mig_within_the_hour_stays_one_gpu(evaluated: Any) -> None:
+    """The board's seconds weigh what its share was while they passed."""
+    board, first, second = gpu("a", "0"), gpu("a", "0", "1"), gpu("a", "0", "2")
+    inputs = [
+        {**constant("gpu_share_ratio", 1, **board), "values": "1x89 0x90"},
+        series("observed_seconds_total", 60, **board),
+    ]
+    for row in (first, second):
+        inputs += [
+            {**constant("gpu_share_ratio", 0.5, **row), "values": "_x90 0.5x90"},
+            {**series("observed_seconds_total", 60, **row), "values": "_x90 0+60x90"},
+        ]
+    # Prometheus adds half a scrape interval to where a series begins.
+    evaluated(inputs, **{"round(fleet__gpuwhy_observed_seconds__increase1h, 100)": {"{}": 3600}})

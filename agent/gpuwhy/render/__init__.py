@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuwhy.config import RenderConfig
 from gpuwhy.render import alerts, docs, files, kubernetes, recording, runbook
-from gpuwhy.render.files import Difference, Target
+from gpuwhy.render.files import Difference, NotOursError, Target
 
 
 def _fixed(text: Callable[[], str]) -> Callable[[RenderConfig], str]:
@@ -78,4 +78,4 @@ def check(out: Path, options: RenderConfig | None = None) -> list[Difference]:
     return files.check(render_all(options), out, WHOLE_FOLDERS)
 
 
-__all__ = ["TARGETS", "WHOLE_FOLDERS", "Difference", "Target", "check", "render_all", "write"]
+__all__ = ["TARGETS", "WHOLE_FOLDERS", "Difference", "NotOursError", "Target", "check", "render_all", "write"]

@@ -46,15 +46,40 @@ def notice(source: str) -> str:
     return f"{_MARK} from {source}: edit that and run it again, not this file."
 
 
+class NotOursError(Exception):
+    """Files are in the way that nothing here rendered; the message names them and the remedy."""
+
+
 def write(files: Mapping[str, str], out: Path) -> list[Path]:
-    """Bring files below ``out`` to these texts; returns those that were not so already."""
+    """Bring files below ``out`` to these texts; returns those that were not so already.
+
+    Raises NotOursError, and writes nothing, where a file would be replaced that was not rendered.
+    """
+    stale = {
+        path: out / path
+        for path, text in files.items()
+        if not (out / path).is_file() or (out / path).read_bytes() != text.encode()
+    }
+    foreign = [
+        str(file) for file in stale.values() if file.exists() and not (file.is_file() and _is_marked(file))
+    ]
+    if foreign:
+        raise NotOursError(
+            f"{', '.join(foreign)}: there already, and not rendered by gpuwhy: name another folder with --out, or "
+            "move it away"
+        )
     written = []
-    for path, text in files.items():
-        file = out / path
-        if file.is_file() and file.read_bytes() == text.encode():
-            continue
+    for path, file in stale.items():
+        text = files[path]
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode())
+        # Whole or not at all: Prometheus may read it at any time.
+        part = file.with_name(f".{file.name}.part")
+        try:
+            part.write_bytes(text.encode())
+            part.replace(file)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
         written.append(file)
     return written
 
@@ -98,5 +123,7 @@ def _orphans(files: Mapping[str, str], out: Path, whole_folders: Iterable[str]) 
 
 
 def _is_marked(file: Path) -> bool:
+    # JSON has no comments: there the description says it.
+    lines = 10 if file.suffix == ".json" else 1
     with file.open("rb") as opened:
-        return _MARK.encode() in opened.readline(400)
+        return any(_MARK.encode() in opened.readline(1000) for _ in range(lines))

@@ -117,14 +117,13 @@ class Recording:
             # are dropped before they are grouped.
             inner = f"({self.promql.increase(quantity.counter, WINDOW)} > 0)"
         row = f"on ({', '.join(self.promql.row)})"
-        # Of what is constant the newest of the hour: a GPU or host that was lost within it still counts.
+        # Over the hour, since a GPU or host that was lost within it still counts, and MIG may have been turned on in it.
         if level.weighs:
-            inner = (
-                f"{inner} * {row} group_left () max{by(self.promql.row)} ({self._newest('gpu_share_ratio')})"
-            )
+            inner = f"{inner} * {row} group_left () max{by(self.promql.row)} ({self._over('avg', 'gpu_share_ratio')})"
         if "model" in level.by:
-            labels = (*self.promql.row, "model")
-            inner = f"{inner} * {row} group_left (model) max{by(labels)} ({self._newest('gpu_info')})"
+            # One model of each row, also while a driver gives it another name.
+            named = f"max{by((*self.promql.row, 'model'))} ({self._over('last', 'gpu_info')})"
+            inner = f"{inner} * {row} group_left (model) topk{by(self.promql.row)} (1, {named})"
         total = f"sum{by(self.labels(level, quantity))}"
         # A board whose slices have it all weighs nothing.
         return (
@@ -135,8 +134,8 @@ class Recording:
             else f"{total} ({inner})"
         )
 
-    def _newest(self, stem: str) -> str:
-        return f"last_over_time({self.promql.raw(stem, window=WINDOW)})"
+    def _over(self, what: str, stem: str) -> str:
+        return f"{what}_over_time({self.promql.raw(stem, window=WINDOW)})"
 
     def _before(self, level: Level) -> str:
         useful, measured = (

@@ -52,7 +52,11 @@ def rule(alert: Alert, promql: Promql) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.expr(alert, promql),
         **({"for": duration(alert.for_s)} if alert.for_s else {}),
-        "labels": {"severity": alert.severity, **({"verdict": alert.verdict} if alert.verdict else {})},
+        "labels": {
+            **options.alert_labels,
+            "severity": alert.severity,
+            **({"verdict": alert.verdict} if alert.verdict else {}),
+        },
         "annotations": annotations,
     }
 

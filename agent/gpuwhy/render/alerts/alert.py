@@ -18,12 +18,12 @@ class Threshold:
 
     value: float
     meaning: str
-    unit: Literal["ratio", "seconds"]
+    unit: Literal["ratio", "seconds", "count"]
     least: float
     most: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g}" if self.unit == "ratio" else duration(self.value)
+        return duration(self.value) if self.unit == "seconds" else f"{self.value:.4g}"
 
 
 def share_of_window(value: float) -> Threshold:
@@ -39,7 +39,7 @@ class Alert:
     configuration. ``expr`` and ``description`` read the numbers of the alert that they are given.
     ``claim`` says when it fires; it may hold ``{threshold}``, ``{window}``, ``{dose}`` (the share of the
     window, in seconds) and ``{hold}``. ``verdict`` and ``causes`` are what it is about, "" and none where it
-    is about something else. ``window_s`` is 0 for an alert that looks at now only, ``least_window_s`` the
+    is about something else; ``said`` is how the text says that, "" for "was" and the verdict. ``window_s`` is 0 for an alert that looks at now only, ``least_window_s`` the
     shortest window that has data. ``summary`` and ``next_step`` hold no number; ``means``, ``confirm``,
     ``fixes`` and ``normal`` are its part of the runbook.
     """
@@ -57,6 +57,7 @@ class Alert:
     fixes: str
     normal: str
     verdict: str = ""
+    said: str = ""
     causes: tuple[str, ...] = ()
     threshold: Threshold | None = None
     window_s: int = 0

@@ -43,7 +43,7 @@ def dose(alert: Alert, promql: Promql) -> str:
 
 def dose_text(alert: Alert, promql: Promql) -> str:
     """Who, how long, why for the most part, and whose."""
-    head = f"{text.gpu(promql.host)} was {alert.verdict} for {text.value('Duration')} of the last {alert.window}."
+    head = f"{text.gpu(promql.host)} {alert.said or f'was {alert.verdict}'} for {text.value('Duration')} of the last {alert.window}."
     return head + _leading_cause(alert, promql) + _whose(alert, promql)
 
 
@@ -56,8 +56,16 @@ def _leading_cause(alert: Alert, promql: Promql) -> str:
     return text.each(
         f"topk(1, sum by (cause) ({seconds}) > 0)",
         f" Leading cause: {{{{ .Labels.cause }}}}, {{{{ .Value | humanizeDuration }}}}"
-        f" (runbook heading {alert.verdict}/{{{{ .Labels.cause }}}}).",
+        f" ({_heading(alert, promql)}).",
     )
+
+
+def _heading(alert: Alert, promql: Promql) -> str:
+    """Where the runbook speaks of the cause: a link, if it is known where the runbook is."""
+    if promql.options.runbook_url:
+        # The anchor of "verdict/cause", from which the slash is left out.
+        return f"{promql.options.runbook_url}#{alert.verdict}{{{{ .Labels.cause }}}}"
+    return f"runbook heading {alert.verdict}/{{{{ .Labels.cause }}}}"
 
 
 def _whose(alert: Alert, promql: Promql) -> str:
@@ -75,6 +83,10 @@ def _whose(alert: Alert, promql: Promql) -> str:
 
 _LAGS_BELOW = 0.4  # of the peers' share of waiting: it waits for nobody, or for one later than itself
 _SEEN = 0.8  # of the window: a row that came or went in it is no peer
+# Of two and of eight, half are enough; in between it is one more than half.
+_HALF = 0.6
+_NAMED = 'workload_kind!~"unknown|other"'
+_OVER_HOSTS = "slurm|kubernetes"
 _WAITS = (
     f'verdict=~"{PSEUDO_PEAK}|{STARVING}"',
     'cause=~"spin-wait|communication|peer-wait"',
@@ -84,13 +96,18 @@ _WAITS = (
 def lagging(alert: Alert, promql: Promql) -> str:
     """Rows that do not wait while half of the workload's rows do; the value is the row's share of waiting."""
     rows = by((*promql.row, *WORKLOAD))
-    held = f"sum{rows} ({gained(promql, 'workload_verdict_seconds_total', alert.window)})"
+    held = f"sum{rows} ({gained(promql, 'workload_verdict_seconds_total', alert.window, _NAMED)})"
     held = f"({held} >= {_SEEN * alert.window_s:g})"
-    lost = f"sum{rows} ({gained(promql, 'workload_lost_seconds_total', alert.window, *_WAITS)})"
+    lost = f"sum{rows} ({gained(promql, 'workload_lost_seconds_total', alert.window, _NAMED, *_WAITS)})"
     # A cause that never occurred has no series: that is no waiting.
     waiting = f"({lost} / {held} or 0 * {held})"
-    peers = f"quantile{by(WORKLOAD)} (0.5, {waiting}) >= {alert.limit:g}"
-    return f"{waiting} < on ({', '.join(WORKLOAD)}) group_left () ({_LAGS_BELOW:g} * ({peers}))"
+    # Only a scheduler's names mean the same on several hosts.
+    waiting = f'label_replace({waiting}, "peers", "$1", "{promql.host}", "(.*)")'
+    waiting = f'label_replace({waiting}, "peers", "", "workload_kind", "{_OVER_HOSTS}")'
+    job = (*WORKLOAD, "peers")
+    peers = f"quantile{by(job)} ({_HALF}, {waiting}) >= {alert.limit:g}"
+    late = f"{waiting} < on ({', '.join(job)}) group_left () ({_LAGS_BELOW:g} * ({peers}))"
+    return f"max{rows} ({late})"
 
 
 def lagging_text(alert: Alert, promql: Promql) -> str:
@@ -121,8 +138,17 @@ def _wanted(level: str, promql: Promql, *matchers: str) -> str:
     """Seconds of an hour in which somebody wanted the GPU: a night without requests is no loss of efficiency."""
     labels = by(Recording(promql).labels(recorded.LEVEL[level]))
     measured = recorded.hourly(level, "measured") + braces(*matchers)
-    idle = recorded.hourly(level, "lost") + braces(*matchers, f'verdict="{IDLE}"')
-    return f"({measured} - (sum{labels} ({idle}) or 0 * {measured}))"
+    lost = recorded.hourly(level, "lost") + braces(*matchers, f'verdict="{IDLE}"')
+    idle = f"sum{labels} ({lost})"
+    if recorded.LEVEL[level].workload:
+        held = f"sum{labels} ({recorded.hourly(level, 'verdict')}{braces(*matchers)})"
+        unwanted = f"({idle} or 0 * {measured})"
+    else:
+        held = recorded.hourly(level, "observed") + braces(*matchers)
+        free = recorded.hourly(level, "free") + braces(*matchers)
+        unwanted = f"(({idle} or 0 * {measured}) + (1 * {free} or 0 * {measured}))"
+    # Idle time is charged whether or not it was measured: of measured time the same share is taken to be idle.
+    return f"({measured} * clamp_min(1 - {unwanted} / {held}, 0))"
 
 
 def _useful_share(level: str, promql: Promql, window: str, least_s: float, *matchers: str) -> str:
@@ -194,6 +220,8 @@ def gpu_lost(alert: Alert, promql: Promql) -> str:
         f"max{rows} ({promql.raw('gpu_up', whole)}) == 0 or (max{rows} (last_over_time({seen}))"
         # A GPU has its uuid in MIG mode and under another index too.
         f" unless on ({promql.host}, uuid) {promql.raw('gpu_up')}"
+        # Nor is one lost that was moved to another host.
+        f" unless on (uuid) ({promql.raw('gpu_up')} == 1)"
         f" and on ({promql.host}) {promql.raw('build_info')})"
     )
 
@@ -267,6 +295,19 @@ def agent_down_text(_alert: Alert, promql: Promql) -> str:
     )
 
 
+def agent_restarts(alert: Alert, promql: Promql) -> str:
+    """Agents that start again and again; the value is how often in the window."""
+    ticks = promql.raw("tick_duration_seconds_count", window=alert.window)
+    return f"{_hosts(promql, f'resets({ticks})')} >= {alert.limit:g}"
+
+
+def agent_restarts_text(alert: Alert, promql: Promql) -> str:
+    return (
+        f"The agent on {text.label(promql.host)} started {text.value('')} times in the last {alert.window}. Alerts by"
+        " dose begin anew with each start, so that most of them cannot fire for this host."
+    )
+
+
 def agent_gone(alert: Alert, promql: Promql) -> str:
     """Hosts whose agent answered in the window and is asked no more."""
     host = promql.host
@@ -291,6 +332,19 @@ def agent_absent(_alert: Alert, promql: Promql) -> str:
 
 def agent_absent_text(_alert: Alert, _promql: Promql) -> str:
     return "Prometheus has series of no gpuwhy agent at all: no other alert of gpuwhy can fire."
+
+
+def host_unknown(_alert: Alert, promql: Promql) -> str:
+    """Agents whose series do not say which host they are of; the value is how many series of them."""
+    nameless = promql.raw("build_info", f'{promql.host}=""')
+    return f"count({nameless}) > 0"
+
+
+def host_unknown_text(_alert: Alert, promql: Promql) -> str:
+    return (
+        f"{text.value('')} agents are scraped without the label {promql.host}, by which these rules tell hosts apart:"
+        " all of them count as one host, and an agent that fails is not noticed."
+    )
 
 
 def readings_stale(alert: Alert, promql: Promql) -> str:

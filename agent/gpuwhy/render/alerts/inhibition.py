@@ -22,7 +22,13 @@ _ABOUT_A_GPU = (
     "GpuwhyGpuRegression",
     "GpuwhyTelemetryFault",
 )
-_ABOUT_A_HOST = ("GpuwhyHostRegression", "GpuwhySourceDegraded", "GpuwhyReadingsStale", "GpuwhyGpusMissing")
+_ABOUT_A_HOST = (
+    "GpuwhyHostRegression",
+    "GpuwhySourceDegraded",
+    "GpuwhyReadingsStale",
+    "GpuwhyGpusMissing",
+    "GpuwhyAgentRestarts",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,10 @@ INHIBITIONS: tuple[Inhibition, ...] = (
     ),
     Inhibition(
         "GpuwhyGpuLost",
-        (*_ABOUT_A_HOST, "GpuwhyGpuLagging"),
+        # Not what is about readings: while one GPU waits for its repair, others may fail to be read.
+        ("GpuwhyGpusMissing", "GpuwhyHostRegression", "GpuwhyGpuLagging"),
         (HOST,),
-        "It says which of the host's GPUs is missing, and why its readings or its jobs stand still.",
+        "It says which of the host's GPUs is missing, and why its jobs stand still.",
     ),
     Inhibition(
         "GpuwhyReadingsStale",
@@ -84,7 +91,6 @@ INHIBITIONS: tuple[Inhibition, ...] = (
         (
             "GpuwhyGpuLagging",
             "GpuwhyPseudoPeak",
-            "GpuwhyStarving",
             "GpuwhyGpuRegression",
             "GpuwhyHostRegression",
         ),

@@ -136,6 +136,7 @@ ALERTS: tuple[Alert, ...] = (
         fixes="See `throttled/clock-locked`.",
         normal="Repeatable measurements, energy policies, profilers that lock clocks while they run.",
         verdict=THROTTLED,
+        said="ran at a clock that somebody set",
         causes=("clock-locked",),
         threshold=share_of_window(0.75),
         window_s=_HOUR,
@@ -156,6 +157,7 @@ ALERTS: tuple[Alert, ...] = (
         normal="A warm standby, or a model kept loaded for rare requests. Serving that waits for requests is `idle/no-demand`, "
         "which does not count.",
         verdict=IDLE,
+        said="was held without work",
         causes=("held",),
         threshold=share_of_window(0.9),
         window_s=2 * _HOUR,
@@ -167,7 +169,8 @@ ALERTS: tuple[Alert, ...] = (
         (ROW, *WORKLOAD),
         "In the last {window}, half of a workload's GPUs waited for peers (`pseudo-peak/spin-wait`, "
         "`pseudo-peak/communication`, `starving/peer-wait`) for {threshold} of their time or more, and this one for less "
-        "than 0.4 of their median. Each of them had the workload for 0.8 of the window.",
+        "than 0.4 of that, for {hold}. Each of them had the workload for 0.8 of the window. Peers are all GPUs of a Slurm or "
+        "Kubernetes workload; of other workloads, those of the host.",
         ask.lagging,
         ask.lagging_text,
         "Read this GPU's own verdict: it starves, is throttled, or has more work than its peers.",
@@ -181,6 +184,8 @@ ALERTS: tuple[Alert, ...] = (
             0.25, "share of their time that half of the GPUs wait for at least", "ratio", 0.05, 0.95
         ),
         window_s=30 * _MINUTE,
+        # A checkpoint that one rank writes while the others wait is over by then.
+        for_s=30 * _MINUTE,
         every="5m",
     ),
     Alert(
@@ -271,7 +276,7 @@ ALERTS: tuple[Alert, ...] = (
         "knew in the last {window}; for {hold}.",
         ask.gpu_lost,
         ask.gpu_lost_text,
-        "Drain the host, look for an Xid in `dmesg -T`, and tell the data-centre people slot, UUID and Xid.",
+        "Drain the host (`kubectl drain NODE`, `scontrol update NodeName=NODE State=DRAIN Reason=gpu`), look for an Xid in `dmesg -T`, and tell the data-centre people slot, UUID and Xid.",
         means="The driver no longer reaches the GPU, or found one fewer at the agent's last start. What ran on it has failed or will.",
         confirm="Run `nvidia-smi -L` and `dmesg -T | grep -iE 'xid|fallen off the bus'` on the host.",
         fixes="A reset or a reboot after draining; where it comes back, the card, its riser or its power is at fault.",
@@ -332,6 +337,24 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="itself",
     ),
     Alert(
+        "GpuwhyAgentRestarts",
+        "warning",
+        "The agent of a GPU host starts again and again",
+        (HOST,),
+        "The agent started {threshold} times or more in the last {window}.",
+        ask.agent_restarts,
+        ask.agent_restarts_text,
+        "Read the agent's log on the host with `journalctl -u gpuwhy` or `kubectl logs --previous`.",
+        means="The agent dies and is started anew, or is killed, by its memory limit for example. Doses begin anew each time: "
+        "this host is hardly watched.",
+        confirm="Look at when its process began: `ps -o pid,lstart,args -C gpuwhy`, or `kubectl get pod` and its restarts.",
+        fixes="What its log says last. Where it says nothing it was killed: `dmesg -T | grep -i oom`, or the limits of its pod.",
+        normal="While somebody rolls out a configuration, once or twice.",
+        threshold=Threshold(4, "starts of the agent", "count", 1, 1000),
+        window_s=_HOUR,
+        dashboard="itself",
+    ),
+    Alert(
         "GpuwhyAgentGone",
         "warning",
         "The agent of a GPU host is scraped no more",
@@ -362,6 +385,23 @@ ALERTS: tuple[Alert, ...] = (
         confirm="Look for gpuwhy on Prometheus' page of targets, and ask one host: `curl -s HOST:9837/metrics | head`.",
         fixes="Mend the scrape configuration, or the matchers in `render.selector` that no series carries.",
         normal="Before the first agent is installed.",
+        for_s=10 * _MINUTE,
+        dashboard="itself",
+    ),
+    Alert(
+        "GpuwhyHostUnknown",
+        "warning",
+        "Agents are scraped without the label that tells hosts apart",
+        (),
+        "Series of some agent lack the label of `render.host_label`, for {hold}.",
+        ask.host_unknown,
+        ask.host_unknown_text,
+        "Set the label where Prometheus scrapes gpuwhy, or render the rules with the label that it does set.",
+        means="All those agents look like one host: sums are right, and no alert can tell that one of them is down.",
+        confirm="Ask Prometheus for `gpuwhy_build_info`, and look which label differs from host to host.",
+        fixes="A relabelling rule where Prometheus scrapes gpuwhy (docs/alerts.md has one for Kubernetes), or another "
+        "`render.host_label`. It has to be a label of the target, so that `up` has it too.",
+        normal="Never.",
         for_s=10 * _MINUTE,
         dashboard="itself",
     ),
