@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def get(url: str, *, timeout: float = 60.0, data: bytes | None = None) -> bytes:
+def get(
+    url: str, *, timeout: float = 60.0, data: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
     """The body of a page of loopback, also of one that reports an error."""
+    asked = urllib.request.Request(url, data=data, headers=dict(headers or {}))
     try:
-        with _opener.open(urllib.request.Request(url, data=data), timeout=timeout) as answer:
+        with _opener.open(asked, timeout=timeout) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         with error:

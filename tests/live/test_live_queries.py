@@ -27,6 +27,10 @@ EMPTY: Mapping[tuple[str, str, str], str] = {
     ("gpuwhy-itself", "Workloads counted as other", "A"): "no host has more workloads than are allowed",
     ("gpuwhy-itself", "Values dropped", "A"): "the agents have no fault of their own",
     ("gpuwhy-itself", "Scrapes that failed in part", "A"): "the agents have no fault of their own",
+    **{
+        (f"gpuwhy-{name}", "annotation Firing alerts", ""): "the replay's Prometheus evaluates no rules"
+        for name in ("fleet", "host", "workloads")
+    },
     (
         "gpuwhy-weekly",
         "GPU-hours a day by verdict",
@@ -46,7 +50,7 @@ KNOWN = (
     {name for series in SERIES for name in series.sample_names}
     | {rule.record for rule in (*Recording().hours(), *Recording().weeks())}
     | OF_PROCESSES
-    | {"up"}
+    | {"up", "ALERTS"}
 )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import types
 import typing
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import promql_parser as promql
 import pytest
 
 from gpuwhy import render
-from gpuwhy.catalog import SERIES
+from gpuwhy.catalog import IDENTITY, SERIES, WORKLOAD
 from gpuwhy.config import RenderConfig
 from gpuwhy.render import colours
 from gpuwhy.render.dashboards import DASHBOARDS, itself, parts, text
@@ -60,6 +61,11 @@ class Rendered(NamedTuple):
             for each in self.json["panels"]
             for panel in (each["panels"] if each["type"] == "row" else [each])
         ]
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """The annotations."""
+        return self.json["annotations"]["list"]
 
     @property
     def variables(self) -> dict[str, dict[str, Any]]:
@@ -243,6 +249,115 @@ def test_a_rate_has_enough_scrapes(key: str) -> None:
             assert window in {"[10m]", "[$__range:1h]", "[23h59m:1h]", "[7d:1h]"}
 
 
+RECORDED_HOURS = re.compile(
+    r":(?:increase|sum|ratio|delta)\w+(?:\{[^}]*\})?\[(?:\$__range:1h|7d:1h|23h59m:1h)\]|:\w+1w\b"
+)
+
+
+@pytest.mark.parametrize("key", PANELS)
+def test_an_empty_panel_says_when_recorded_values_come(key: str) -> None:
+    """Sums of full hours at the next full hour after the rules were loaded, charts of each moment soon; what is
+    compared with a week before, when there is one. Figures say the rest in their description.
+    """
+    _, panel = PANELS[key]
+    exprs = " ".join(target["expr"] for target in panel["targets"])
+    words = empty = panel["fieldConfig"]["defaults"]["noValue"]
+    if ":gpuwhy_" not in exprs:
+        assert "full hour" not in words
+        return
+    if panel["type"] == "stat":
+        assert len(empty) <= 30, "a figure is as wide as its text"
+        words += panel["description"]
+    if panel["type"] == "stat" and ("offset 7d" in exprs or ":delta1w" in exprs):
+        assert "week before" in empty
+    elif RECORDED_HOURS.search(exprs):
+        assert "next full hour" in empty
+        assert "next full hour after" in words
+        assert "alerts/recording.rules.yaml" in words
+    else:
+        assert "ten minutes after" in words
+        assert "alerts/recording.rules.yaml" in words
+
+
+# --- annotations
+
+
+def test_firing_alerts_are_marked(rendered: Rendered) -> None:
+    """Where GPUs or workloads are shown over time. The mark has a switch, and names only labels that are there."""
+    expected = 1 if rendered.uid in {"gpuwhy-fleet", "gpuwhy-host", "gpuwhy-workloads"} else 0
+    assert len(rendered.notes) == expected
+    for note in rendered.notes:
+        assert (note["enable"], note["hide"]) == (True, False)
+        assert note["datasource"] == note["target"]["datasource"] == DATASOURCE
+        assert note["target"]["expr"] == note["expr"]
+        # Grafana puts the name of a label that is missing.
+        assert (note["titleFormat"], note["textFormat"]) == ("{{alertname}}", "{{where}}")
+        for node in walk(promql.parse(rendered.filled(note["expr"]))):
+            if isinstance(node, promql.VectorSelector) and node.name == "ALERTS":
+                assert {'alertname=~"Gpuwhy.+"', 'alertstate="firing"'} <= set(
+                    re.findall(r'\w+=~?"[^"]*"', str(node))
+                )
+
+
+MARKED = {
+    "gpuwhy-fleet": {"x   ", "y   ", " x x x", " x z x"},
+    "gpuwhy-host": {"x GPU x", "x   "},
+    "gpuwhy-workloads": {"y GPU 0", " x x x"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("uid", MARKED)
+def test_marks_are_of_the_selection(uid: str, name: str, promtool: str, tmp_path: Path) -> None:
+    """Of the chosen host and its GPUs, or of the chosen workload and the GPUs that it holds; firing, and ours."""
+    rendered = RENDERED[f"{uid}-{name}"]
+    host = rendered.options.host_label
+    of_x = 'workload_kind="k",workload="x",workload_namespace="x",workload_owner="x"'
+    alerts = (
+        f'alertname="GpuwhyStarving",alertstate="firing",{host}="x",gpu="x",uuid="u",mig="1"',
+        f'alertname="GpuwhyStarving",alertstate="firing",{host}="y",gpu="0",uuid="v"',
+        f'alertname="GpuwhyStarving",alertstate="firing",{host}="y",gpu="1",uuid="w"',
+        f'alertname="GpuwhyStarving",alertstate="pending",{host}="x",gpu="x",uuid="p"',
+        f'alertname="GpuwhyGpusMissing",alertstate="firing",{host}="x"',
+        f'alertname="GpuwhyWorkloadRegression",alertstate="firing",{of_x}',
+        'alertname="GpuwhyWorkloadRegression",alertstate="firing",'
+        + of_x.replace('namespace="x"', 'namespace="z"'),
+        f'alertname="NodeDown",alertstate="firing",{host}="x",gpu="x"',
+    )
+    held = f'cluster="a",job="gpuwhy",{host}="y",gpu="0",uuid="v",{of_x}'
+    plan = {
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    *({"series": f"ALERTS{{{each}}}", "values": "1x10"} for each in alerts),
+                    {"series": f"gpuwhy_workload_share_ratio{{{held}}}", "values": "1x10"},
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": f"group by (where) ({rendered.filled(note['expr'])})",
+                        "eval_time": "5m",
+                        "exp_samples": [
+                            {"labels": f'{{where="{where}"}}', "value": 1} for where in MARKED[uid]
+                        ],
+                    }
+                    for note in rendered.notes
+                ],
+            }
+        ]
+    }
+    asked(promtool, tmp_path, plan)
+
+
+def asked(promtool: str, folder: Path, plan: dict[str, Any]) -> None:
+    """Fails with promtool's words where an answer is another."""
+    (folder / "tests.yaml").write_text(json.dumps(plan))
+    done = subprocess.run(
+        [promtool, "test", "rules", "tests.yaml"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # --- queries
 
 
@@ -265,6 +380,7 @@ def test_a_query_is_valid_and_of_known_series(key: str) -> None:
 def test_variables_are_used_and_defined(rendered: Rendered) -> None:
     """Each is used by a query, directly or by another's; its values are of an always present series."""
     texts = [target["expr"] for panel in rendered.panels for target in panel["targets"]]
+    texts += [note["expr"] for note in rendered.notes]
     queries = [each["query"]["query"] for each in rendered.variables.values() if each["type"] == "query"]
     used = {found[1] or found[2] for each in (*texts, *queries) for found in VARIABLE.finditer(each)}
     assert used - set(BUILT_IN) == set(rendered.variables) - {"datasource"}
@@ -287,6 +403,8 @@ def test_every_selection_is_honoured(rendered: Rendered) -> None:
     for panel in rendered.panels:
         for target in panel["targets"]:
             assert all(name in target["expr"] for name in wanted), panel["title"]
+    for note in rendered.notes:
+        assert all(name in note["expr"] for name in wanted), note["name"]
 
 
 def test_states_give_way_to_shares_beyond_six_hours() -> None:
@@ -329,6 +447,8 @@ def test_hours_are_full_hours_whenever_they_are_read(promtool: str, tmp_path: Pa
         parts.or_zero(day("lost", 'cause="copy"'), day("observed")): {"{}": 6},
         parts.or_zero(day("lost", 'cause="held"'), day("observed")): {"{}": 0},
         parts.ratio(day("useful"), day("observed")): {"{}": 0.5},
+        # The last of the parts is what the others leave of the observed.
+        parts.split(partial(parts.hours, window="1d:1h"), unread="none").queries[-1].expr: {"{}": 15},
         parts.ratio(day("headroom"), day("observed")): {"{}": 0},
         parts.leading(f"sum by (verdict, cause) ({lost})", ()): {
             '{verdict="starving",cause="copy",leading="starving/copy"}': 900
@@ -361,11 +481,45 @@ def test_hours_are_full_hours_whenever_they_are_read(promtool: str, tmp_path: Pa
             }
         ],
     }
-    (tmp_path / "tests.yaml").write_text(json.dumps(plan))
-    done = subprocess.run(
-        [promtool, "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    asked(promtool, tmp_path, plan)
+
+
+def test_the_power_of_a_gpu_counts_once(promtool: str, tmp_path: Path) -> None:
+    """Also where its MIG instances tell the power and energy of the whole."""
+    [power, _] = next(
+        panel["targets"] for panel in BY_UID["gpuwhy-fleet"].panels if panel["title"] == "Power of all GPUs"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    [energy] = next(panel["targets"] for panel in BY_UID["gpuwhy-host"].panels if panel["title"] == "Energy")
+    rows = ('instance="x",gpu="x",mig=""', 'instance="x",gpu="x",mig="1"', 'instance="y",gpu="0"')
+    plan = {
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    *(
+                        {"series": f"gpuwhy_power_watts{{{row}}}", "values": f"{value}x2000"}
+                        for row, value in zip(rows, (300, 300, 200), strict=True)
+                    ),
+                    *(
+                        {"series": f"gpuwhy_energy_joules_total{{{row}}}", "values": "0+60000x2000"}
+                        for row in rows
+                    ),
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": BY_UID[uid].filled(expr),
+                        "eval_time": "30h",
+                        "exp_samples": [{"labels": "{}", "value": value}],
+                    }
+                    for uid, expr, value in (
+                        ("gpuwhy-fleet", power["expr"], 500),
+                        ("gpuwhy-host", energy["expr"], 24),
+                    )
+                ],
+            }
+        ]
+    }
+    asked(promtool, tmp_path, plan)
 
 
 # --- links
@@ -385,6 +539,10 @@ def test_data_links_keep_time_and_data_source_and_select_what_is_there(rendered:
     count = 0
     for panel in rendered.panels:
         columns = {each["matcher"]["options"] for each in panel["fieldConfig"]["overrides"]}
+        looks = {
+            each["matcher"]["options"]: {found["id"]: found["value"] for found in each["properties"]}
+            for each in panel["fieldConfig"]["overrides"]
+        }
         for override in panel["fieldConfig"]["overrides"]:
             for link in next((each["value"] for each in override["properties"] if each["id"] == "links"), ()):
                 url = link["url"]
@@ -397,6 +555,10 @@ def test_data_links_keep_time_and_data_source_and_select_what_is_there(rendered:
                 for name, column in re.findall(r"var-(\w+)=\$\{__data\.fields\.(\w+):percentencode\}", query):
                     assert name in BY_UID[uid].variables
                     assert column in columns
+                    # What stands for an empty label would go into the link.
+                    assert looks[column]["noValue"] == ""
+                if "var-workload=" in query:  # names are the same in several namespaces
+                    assert re.findall(r"var-(\w+)", query) == ["owner", "namespace", "workload"]
     assert count >= {"gpuwhy-weekly": 3}.get(rendered.uid, 1)
 
 
@@ -520,6 +682,14 @@ def test_colours_stand_out_from_dark_and_light() -> None:
         assert contrast(colour, "#181B1F") >= 1.9, name
 
 
+def test_text_on_a_colour_can_be_read() -> None:
+    """The text that Grafana's tables pick: near-black where the colour is brighter than 180 of 255, else near-white."""
+    for name, colour in (colours.VERDICTS | colours.CAUSES).items():
+        red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+        text_colour = "#202226" if 0.299 * red + 0.587 * green + 0.114 * blue > 180 else "#F7F8FA"
+        assert contrast(colour, text_colour) >= 3.5, name
+
+
 def test_causes_are_shades_of_their_verdict() -> None:
     """In the same direction of colour as the verdict, and each a little lighter than the one before."""
     assert set(colours.CAUSES) == {"/".join(cause.key) for cause in vocabulary.CAUSES}
@@ -640,6 +810,8 @@ def labels(node: Any, options: RenderConfig) -> set[str]:
 
 
 def of_series(name: str, options: RenderConfig) -> set[str]:
+    if name == "ALERTS":
+        return {"alertname", "severity", "verdict", *IDENTITY, *WORKLOAD, options.host_label}
     if name in PROCESS:
         return {"job", "instance", options.host_label}
     for series in SERIES:

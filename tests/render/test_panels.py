@@ -15,6 +15,7 @@ from gpuwhy.render.panels import (
     Column,
     Line,
     Lines,
+    Note,
     Number,
     Panel,
     Query,
@@ -172,6 +173,7 @@ def test_bars_have_the_modern_shape() -> None:
     panel = drawn(Bars(title="B", **WORDS, queries=(POWER,), colours={"a": "#112233"}))
     assert "fieldOptions" not in panel["options"]
     assert panel["options"]["reduceOptions"] == {"calcs": ["lastNotNull"], "fields": "", "values": False}
+    assert panel["options"]["valueMode"] == "text"  # dark shades cannot be read as text
     assert "max" not in panel["fieldConfig"]["defaults"]
     assert "thresholds" not in panel["fieldConfig"]["defaults"]
     assert [each["matcher"]["options"] for each in panel["fieldConfig"]["overrides"]] == ["a"]
@@ -232,6 +234,13 @@ def test_the_columns_of_a_table_join() -> None:
     assert looks["Host"]["links"][0]["url"] == (
         "/d/gpuwhy-host?${__url_time_range}&${datasource:queryparam}&var-host=${__value.text:percentencode}"
     )
+    # What stands for nothing would go into links: an empty label stays empty.
+    assert {title: look["noValue"] for title, look in looks.items()} == {
+        "Host": "",
+        "Power": "-",
+        "Cause": "-",
+        "Limit": "-",
+    }
     assert looks["Power"]["custom.cellOptions"]["type"] == "gauge"
     assert looks["Power"]["fieldMinMax"] is True  # as long as its own column's greatest, not another's
     assert looks["Cause"]["custom.cellOptions"]["type"] == "color-background"
@@ -264,6 +273,31 @@ def test_variables() -> None:
     assert (owner["multi"], owner["includeAll"], owner["allValue"]) == (True, True, ".*")
     assert (host["multi"], host["includeAll"]) == (False, False)
     assert "allValue" not in host
+
+
+def test_notes() -> None:
+    """As all versions read them: the query by itself, and as a target. Each has its switch."""
+    note = Note(
+        name="Alerts", expr="ALERTS", title="{{alertname}}", text="{{where}}", tags=("severity", "mig")
+    )
+    made = board(Section("", (Line(8, (lines(),)),)), notes=(note,))
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    target = {"refId": "Anno", "expr": "ALERTS", "interval": "60s", "range": True, "instant": False}
+    assert made["annotations"]["list"] == [
+        {
+            "name": "Alerts",
+            "enable": True,
+            "hide": False,
+            "iconColor": colours.BAD,
+            "expr": "ALERTS",
+            "step": "60s",
+            "titleFormat": "{{alertname}}",
+            "textFormat": "{{where}}",
+            "tagKeys": "severity,mig",
+            "datasource": source,
+            "target": {**target, "datasource": source},
+        }
+    ]
 
 
 def test_nothing_old_is_left() -> None:

@@ -39,7 +39,7 @@ def modernise(old: dict[str, Any]) -> dict[str, Any]:
         "fiscalYearStartMonth": 0,
         "weekStart": "",
         "timepicker": {},
-        "annotations": {"list": []},
+        "annotations": {"list": [_annotation(each) for each in old["annotations"]["list"]]},
         "templating": {"list": [_variable(each) for each in old["templating"]["list"]]},
         "panels": [_panel(each) for each in old["panels"]],
     }
@@ -47,6 +47,11 @@ def modernise(old: dict[str, Any]) -> dict[str, Any]:
 
 def _kept(old: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: old[name] for name in names if old.get(name) is not None}
+
+
+def _annotation(old: dict[str, Any]) -> dict[str, Any]:
+    target = {"refId": "Anno", "expr": old["expr"], "interval": old["step"], "range": True, "instant": False}
+    return {**old, "datasource": DATASOURCE, "target": {**target, "datasource": DATASOURCE}}
 
 
 def _variable(old: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +120,7 @@ def _bar_gauge(panel: dict[str, Any]) -> None:
         "orientation": old["orientation"],
         "reduceOptions": {"calcs": old["fieldOptions"]["calcs"], "fields": "", "values": False},
         "showUnfilled": True,
-        "valueMode": "color",
+        "valueMode": "text",
         "namePlacement": "auto",
         "sizing": "manual",
         "minVizHeight": 16,

@@ -193,9 +193,11 @@ class Lines(Panel):
     minimum: float | None = 0
     maximum: float | None = None
     means: bool = False
+    latest: bool = False
 
     def draw(self) -> core.Panel:
-        legend = {"showLegend": True, "calcs": ["mean"] if self.means else []}
+        calcs = [name for name, asked in (("lastNotNull", self.latest), ("mean", self.means)) if asked]
+        legend = {"showLegend": True, "calcs": calcs}
         return self._panel(
             core.TimeSeries,
             {
@@ -208,7 +210,7 @@ class Lines(Panel):
             barAlignment=-1 if self.bars else 0,
             stacking={"mode": "normal" if self.stacked else "none", "group": "A"},
             showPoints="never",
-            legendDisplayMode="table" if self.means else "list",
+            legendDisplayMode="table" if calcs else "list",
             legendPlacement="right" if self.beside else "bottom",
             tooltipMode="multi",
             tooltipSort="none" if self.stacked else "desc",
@@ -370,7 +372,9 @@ class Table(Panel):
 
 
 def _cell(column: Column) -> dict[str, Any]:
-    look: dict[str, Any] = {"unit": column.unit, "noValue": "-"}
+    # What stands for an empty label goes into links as well, and has to stay empty there.
+    plain = column.label and not column.expr
+    look: dict[str, Any] = {"unit": column.unit, "noValue": "" if plain else "-"}
     if column.decimals is not None:
         look["decimals"] = column.decimals
     if column.width:
@@ -439,12 +443,28 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A mark on all charts for as long as ``expr`` is above 0. It has a switch, with its ``name``, at the top.
+
+    ``title`` and ``text`` name labels in double braces; Grafana puts the name of one that is missing. ``tags``
+    are labels whose values are shown where they are there.
+    """
+
+    name: str
+    expr: str
+    title: str
+    text: str
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
     """The contents of a dashboard. ``since`` is how far it looks back, ``refresh`` "" for never."""
 
     since: str
     refresh: str
     variables: tuple[Variable, ...] = ()
+    notes: tuple[Note, ...] = ()
     sections: tuple[Section, ...]
 
     @property
@@ -469,10 +489,26 @@ def grafana(
         refresh=board.refresh,
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
         templating=core.Templating(list=list(_variables(board.variables))),
+        annotations=core.Annotations(list=[_annotation(note) for note in board.notes]),
         links=[_board_link(link) for link in links],
         panels=list(_placed(board.sections)),
     )
     return modernise(json.loads(json.dumps(drawn.to_json_data(), cls=_gen.DashboardEncoder)))
+
+
+def _annotation(note: Note) -> dict[str, Any]:
+    return {
+        "name": note.name,
+        "enable": True,
+        "hide": False,
+        "iconColor": colours.BAD,
+        # Versions differ in whether they ask for this or for the target that is made of it.
+        "expr": note.expr,
+        "step": "60s",
+        "titleFormat": note.title,
+        "textFormat": note.text,
+        "tagKeys": ",".join(note.tags),
+    }
 
 
 def _board_link(link: Link) -> core.DashboardLink:

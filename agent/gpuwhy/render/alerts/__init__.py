@@ -94,7 +94,11 @@ def anchor(heading: str) -> str:
 def _dashboard(alert: Alert, promql: Promql) -> str:
     labels = alert.labels(promql)
     if alert.dashboard == "workloads":
-        wanted: Iterable[tuple[str, str]] = (("workload", "workload"),)
+        wanted: Iterable[tuple[str, str]] = (
+            ("owner", "workload_owner"),
+            ("namespace", "workload_namespace"),
+            ("workload", "workload"),
+        )
     else:
         wanted = (("host", promql.host), ("gpu", "gpu"))
     variables = [

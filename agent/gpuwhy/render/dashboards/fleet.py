@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from gpuwhy import recorded
+from gpuwhy.catalog import WORKLOAD
 from gpuwhy.render import colours
 from gpuwhy.render.dashboards import parts
 from gpuwhy.render.dashboards.parts import hours, or_zero, ratio, total
-from gpuwhy.render.panels import Bars, Board, Column, Line, Lines, Number, Query, Section, Table, to_board
-from gpuwhy.render.promql import Promql, over
+from gpuwhy.render.panels import (
+    Bars,
+    Board,
+    Column,
+    Line,
+    Lines,
+    Note,
+    Number,
+    Query,
+    Section,
+    Table,
+    to_board,
+)
+from gpuwhy.render.promql import Promql, by, over
 
 
 def build(promql: Promql) -> Board:
     return Board(
         since="24h",
         refresh="5m",
-        sections=(Section("", (Line(4, _figures()), _time(promql), _lost(), _worst(promql))),),
+        notes=(_alerts(promql),),
+        sections=(
+            Section("", (Line(4, _figures()), _time(promql), _lost(), _worst(promql), _power(promql))),
+        ),
     )
 
 
-def _hours(title: str, about: str, advice: str, expr: str) -> Number:
-    return Number(
-        title=title,
-        about=about,
-        advice=advice,
-        empty=parts.NOT_RECORDED,
-        unit=parts.HOURS_UNIT,
-        decimals=1,
-        queries=(Query(expr, ""),),
-    )
+def _alerts(promql: Promql) -> Note:
+    # One mark for all GPUs of a host.
+    of = ("alertname", "severity", "verdict", promql.host, *WORKLOAD)
+    return parts.alerts(parts.of_others(promql, f"max{by(of)} ({parts.firing()})"))
 
 
 def _figures() -> tuple[Number, ...]:
@@ -36,41 +46,24 @@ def _figures() -> tuple[Number, ...]:
         Number(
             title="Efficiency",
             about="Useful over measured GPU time, in the full hours of this range. It is not model FLOPS utilisation.",
-            advice="Compare it with its own past, on the weekly review; there is no number that is right for every load.",
+            advice="Compare it with its own past, on the weekly review; there is no number that is right for every load. "
+            + parts.FIRST_HOUR,
             empty=parts.NOT_RECORDED,
             unit="percentunit",
             decimals=1,
+            width=4,
             queries=(Query(ratio(hours("fleet", "useful"), hours("fleet", "measured")), ""),),
         ),
-        _hours(
-            "Observed GPU-hours",
-            "GPU-hours in which an agent watched, in the full hours of this range; MIG slices count as their part.",
-            "If it is less than you own, look at gpuwhy itself: hosts may have no agent.",
-            observed,
-        ),
-        _hours(
-            "Useful GPU-hours",
-            "What compute pipes and memory really did, as hours at the card's practical peak.",
-            "The rest of the observed time is lost, headroom, free, or was not measured.",
-            or_zero(hours("fleet", "useful"), observed),
-        ),
-        _hours(
-            "Lost GPU-hours",
-            "GPU-hours charged to a cause that somebody can mend.",
-            "Start with the longest bar of the top causes, and the first host of the table.",
-            or_zero(hours("fleet", "lost"), observed),
-        ),
-        _hours(
-            "Of it held idle",
-            "GPU-hours in which a process or a grant held a GPU and nothing ran; a part of what is lost.",
-            "Ask the owners on the dashboard Workloads to give them back.",
-            or_zero(hours("fleet", "lost", 'verdict="idle"', 'cause="held"'), observed),
-        ),
-        _hours(
-            "Free GPU-hours",
-            "GPU-hours in which no process held the GPU; no loss of any workload.",
-            "If jobs were waiting meanwhile, look at the scheduler.",
-            or_zero(hours("fleet", "free"), observed),
+        parts.split(hours, unread=parts.NOT_RECORDED),
+        Number(
+            title="Held idle GPU-hours",
+            about="GPU-hours in which a process or a grant held a GPU and nothing ran; a part of what is lost.",
+            advice="Ask the owners on the dashboard Workloads to give them back. " + parts.FIRST_HOUR,
+            empty=parts.NOT_RECORDED,
+            unit=parts.HOURS_UNIT,
+            decimals=1,
+            width=4,
+            queries=(Query(or_zero(hours("fleet", "lost", 'verdict="idle"', 'cause="held"'), observed), ""),),
         ),
     )
 
@@ -86,10 +79,10 @@ def _time(promql: Promql) -> Line:
         9,
         (
             Lines(
-                title="GPU time by verdict",
+                title="GPUs by verdict, hourly means",
                 about="GPUs by verdict, as the mean of the hour before each point; stacked, they are the GPUs observed.",
                 advice="Follow a colour that grows to its cause below.",
-                empty=parts.NO_RECORDS,
+                empty=parts.NO_POINTS,
                 unit="short",
                 every=parts.EVERY_RECORD,
                 width=15,
@@ -101,7 +94,8 @@ def _time(promql: Promql) -> Line:
             ),
             Bars(
                 title="GPUs right now by verdict",
-                about="GPUs by the verdict that holds at the end of this range; MIG slices count as their part.",
+                about="GPUs by the verdict that holds at the end of this range. MIG slices count as fractions of their GPU, so that "
+                "the bars add up to whole GPUs.",
                 advice="The hosts below lead to the evidence.",
                 empty="No agent reports a verdict: see gpuwhy itself",
                 unit="short",
@@ -119,10 +113,10 @@ def _lost() -> Line:
         9,
         (
             Lines(
-                title="Lost GPU time by cause",
+                title="GPUs lost by cause, hourly means",
                 about="GPUs lost to each cause, as the mean of the hour before each point.",
                 advice="docs/verdicts.md says for each cause what to look at first.",
-                empty=parts.NO_RECORDS,
+                empty=parts.NO_POINTS,
                 unit="short",
                 every=parts.EVERY_RECORD,
                 width=15,
@@ -136,7 +130,7 @@ def _lost() -> Line:
                 title="Top causes, GPU-hours lost",
                 about="GPU-hours lost to the ten causes that cost most, in the full hours of this range.",
                 advice="The first is what to mend first; the dashboard Workloads says whose it is.",
-                empty=parts.NO_RECORDS,
+                empty=parts.NO_HOURS,
                 unit=parts.HOURS_UNIT,
                 decimals=1,
                 queries=(Query(f"topk(10, {lost})", "{{verdict}}/{{cause}}"),),
@@ -154,7 +148,7 @@ def _worst(promql: Promql) -> Line:
                 title="Hosts, worst first",
                 about="GPU-hours that each host lost in the full hours of this range, and to which cause most of them.",
                 advice="Click a host to see the evidence.",
-                empty=parts.NO_RECORDS,
+                empty=parts.NO_HOURS,
                 worst="Lost GPU-h",
                 columns=(
                     Column(
@@ -169,9 +163,36 @@ def _worst(promql: Promql) -> Line:
                 title="Models, worst first",
                 about="The same by model of GPU.",
                 advice="A model far behind the others on the same work may be the wrong one for it.",
-                empty=parts.NO_RECORDS,
+                empty=parts.NO_HOURS,
                 worst="Lost GPU-h",
                 columns=(Column(title="Model", label="model"), *parts.losses(hours, "model", ("model",))),
+            ),
+        ),
+    )
+
+
+def _power(promql: Promql) -> Line:
+    def watts(stem: str) -> str:
+        # Of a GPU and its MIG instances, each of which may tell the power of the whole.
+        board = f"max{by((promql.host, 'gpu'))} (avg_over_time({promql.raw(stem, window=parts.RATE)}))"
+        return total(board)
+
+    return Line(
+        7,
+        (
+            Lines(
+                title="Power of all GPUs",
+                about="Board power of all GPUs, and the sum of the limits that are enforced; the latest, and the mean.",
+                advice="Much power while little is useful is paid for nothing: see the causes above. Energy is on Host and GPU.",
+                empty=parts.NO_READINGS,
+                unit="watt",
+                means=True,
+                latest=True,
+                beside=True,
+                queries=(
+                    Query(watts("power_watts"), "power"),
+                    Query(watts("power_limit_watts"), "limits", "dashed"),
+                ),
             ),
         ),
     )

@@ -11,13 +11,13 @@ from gpuwhy.render.panels import (
     Column,
     Line,
     Lines,
+    Note,
     Number,
     Query,
     Section,
     Table,
     Timeline,
     Variable,
-    to_board,
 )
 from gpuwhy.render.promql import Promql, by
 
@@ -40,6 +40,7 @@ def build(promql: Promql) -> Board:
                 label="gpu",
             ),
         ),
+        notes=(here.alerts(),),
         sections=(
             Section("", (Line(9, (here.now(), *here.figures())), Line(8, (here.timeline(),)))),
             Section("Where its time goes", (Line(8, (here.shares(), here.lost())),)),
@@ -88,6 +89,12 @@ class _Here:
         gained = f"increase({self.promql.raw(stem, *self.gpus, window='$__range')} @ end())"
         return f"{expr} and on ({', '.join(labels)}) ({total(gained, labels)} > 0)"
 
+    def alerts(self) -> Note:
+        """Those of the selected GPUs, and of the host."""
+        gpus = parts.firing(*self.gpus, 'gpu!=""')
+        others = parts.firing(self.host, 'gpu=""')
+        return parts.alerts(parts.of_gpus(self.promql, gpus), parts.of_others(self.promql, others))
+
     # --- verdicts
 
     def now(self) -> Table:
@@ -98,7 +105,7 @@ class _Here:
             about="The verdict that holds at the end of this range, and the cause with most seconds in the five minutes before.",
             advice="docs/verdicts.md has the next steps for each cause; `gpuwhy explain` on the host shows the evidence.",
             empty="No agent of this host reports a verdict: see gpuwhy itself",
-            width=15,
+            width=14,
             worst="GPU",
             ascending=True,
             columns=(
@@ -145,13 +152,13 @@ class _Here:
         observed = self.gained("observed_seconds_total")
         return (
             Number(
-                title="Efficiency in this range",
-                about="Useful over measured time of the selected GPUs. It is not model FLOPS utilisation.",
+                title="Efficiency",
+                about="Useful over measured time of the selected GPUs in this range. It is not model FLOPS utilisation.",
                 advice="Compare it with the same load at another time; there is no number that is right for every load.",
                 empty="nothing measured",
                 unit="percentunit",
                 decimals=1,
-                width=5,
+                width=4,
                 queries=(
                     Query(
                         ratio(self.gained("useful_seconds_total"), self.gained("measured_seconds_total")), ""
@@ -159,8 +166,8 @@ class _Here:
                 ),
             ),
             Number(
-                title="GPU-hours in this range",
-                about="GPU-hours observed, lost to a cause, and free, of the selected GPUs.",
+                title="GPU-hours",
+                about="GPU-hours observed, lost to a cause, and free, of the selected GPUs in this range.",
                 advice="What is lost has its causes below.",
                 empty="nothing observed",
                 unit=parts.HOURS_UNIT,
@@ -171,7 +178,21 @@ class _Here:
                     Query(f"{self.gained('free_seconds_total')} / 3600", "free"),
                 ),
             ),
+            Number(
+                title="Energy",
+                about="Energy that the selected GPUs used in this range.",
+                advice="With the hours beside, it says what the lost ones cost in power. Only cards that count it show it.",
+                empty="no reading",
+                unit="kwatth",
+                decimals=1,
+                queries=(Query(f"{total(self.energy())} / 3.6e6", ""),),
+            ),
         )
+
+    def energy(self) -> str:
+        """Joules in the range by GPU: each of its MIG instances may tell the energy of the whole."""
+        gained = self.promql.increase("energy_joules_total", "$__range", *self.gpus)
+        return f"max{by((self.promql.host, 'gpu'))} ({gained})"
 
     def timeline(self) -> Timeline:
         return Timeline(
@@ -210,7 +231,7 @@ class _Here:
     def lost(self) -> Lines:
         lost = total(self.weighed(self.rate("lost_seconds_total", "VERDICT")), ("verdict", "cause"))
         return Lines(
-            title="Lost GPU time by cause",
+            title="GPUs lost by cause",
             about="GPUs lost to each cause: 1 is a whole GPU that does nothing useful.",
             advice="Take the widest band first; its cause has next steps in docs/verdicts.md.",
             empty=parts.NO_READINGS,
@@ -518,7 +539,7 @@ class _Here:
                 Column(
                     title="Workload",
                     label="workload",
-                    link=to_board("Open the workload", parts.WORKLOADS, workload="${__data.fields.Workload}"),
+                    link=parts.to_workload("Open the workload"),
                 ),
                 Column(title="Namespace", label="workload_namespace"),
                 Column(title="Owner", label="workload_owner"),

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from gpuwhy import recorded
+from gpuwhy.catalog import WORKLOAD
 from gpuwhy.config import RenderConfig
 from gpuwhy.render import colours
-from gpuwhy.render.panels import Column, Query, Shown, Variable
-from gpuwhy.render.promql import Promql, by, over
+from gpuwhy.render.panels import Column, Link, Note, Number, Query, Shown, Variable, to_board
+from gpuwhy.render.promql import Promql, braces, by, over
 from gpuwhy.verdict import vocabulary
 
 FLEET, HOST, WORKLOADS, WEEKLY, ITSELF = (
@@ -32,9 +33,16 @@ LOSING = (vocabulary.STARVING, vocabulary.THROTTLED, vocabulary.PSEUDO_PEAK, voc
 GPU = "GPU {{gpu}} MIG {{mig}}"
 HOURS_UNIT = "locale"
 POINTS = "suffix: pp"
-NOT_RECORDED = "nothing recorded"
-NO_RECORDS = (
-    "Nothing is recorded in this range: load alerts/recording.rules.yaml, and choose a range of some hours"
+# Figures have little room: their descriptions end in the second sentence.
+NOT_RECORDED = "none until the next full hour"
+FIRST_HOUR = "The first figure comes at the next full hour after alerts/recording.rules.yaml was loaded."
+NO_HOURS = (
+    "No full hour is recorded in this range: load alerts/recording.rules.yaml. The first values come at the next "
+    "full hour after it was loaded"
+)
+NO_POINTS = (
+    "Nothing is recorded in this range: load alerts/recording.rules.yaml. The first points come ten minutes after "
+    "it was loaded"
 )
 NO_READINGS = "No such reading in this range: no agent was scraped, or its sources do not offer this signal"
 
@@ -127,6 +135,45 @@ def host_variable(promql: Promql, stem: str = "gpu_info", *, several: bool) -> V
     return Variable(name="host", title="Host", series=promql.raw(stem), label=promql.host, several=several)
 
 
+def to_workload(title: str) -> Link:
+    """From a table with these columns. Where namespace or owner are empty, the variable matches what has none,
+    or falls back to All: it shows the workload either way.
+    """
+    fields = {name: f"${{__data.fields.{name.capitalize()}}}" for name in ("owner", "namespace", "workload")}
+    return to_board(title, WORKLOADS, **fields)
+
+
+def firing(*matchers: str) -> str:
+    """Alerts of gpuwhy that fire, as Prometheus keeps them, whatever the selector of the options."""
+    own = braces('alertname=~"Gpuwhy.+"', 'alertstate="firing"', *matchers)
+    return f"ALERTS{own}"
+
+
+def placed(expr: str, between: str, labels: Iterable[str]) -> str:
+    """With a label ``where``, which is there even where some of ``labels`` are not."""
+    quoted = ", ".join(f'"{label}"' for label in labels)
+    return f'label_join({expr}, "where", "{between}", {quoted})'
+
+
+def of_gpus(promql: Promql, expr: str) -> str:
+    return placed(expr, " GPU ", (promql.host, "gpu"))
+
+
+def of_others(promql: Promql, expr: str) -> str:
+    """Alerts of hosts and of workloads."""
+    return placed(expr, " ", (promql.host, *WORKLOAD[1:]))
+
+
+def alerts(*exprs: str) -> Note:
+    return Note(
+        name="Firing alerts",
+        expr=" or ".join(exprs),
+        title="{{alertname}}",
+        text="{{where}}",
+        tags=("severity", "verdict", "mig"),
+    )
+
+
 def share(promql: Promql, *matchers: str) -> str:
     """The part of a GPU that each row is, to multiply with."""
     return (
@@ -148,6 +195,30 @@ def now_code(promql: Promql, *matchers: str) -> str:
         for verdict, code in CODE.items()
     )
     return total(" or ".join(coded), promql.row)
+
+
+def split(read: Read, *, unread: str, width: int = 0) -> Number:
+    """Where the observed GPU-hours went: parts that add up to them."""
+    observed = read("fleet", "observed")
+    named = {stem: or_zero(read("fleet", stem), observed) for stem in ("useful", "lost", "headroom", "free")}
+    rest = " - ".join(f"({expr})" for expr in (observed, *named.values()))
+    return Number(
+        title="Where the observed GPU-hours went",
+        about="Observed is the sum of useful, lost, headroom, free and unattributed; measured is the part in which all "
+        "signals were read that useful time needs. Headroom is slack that nobody can be sure to win.",
+        advice="Much that is unattributed, or little that is measured, makes the other figures weak: see gpuwhy itself. "
+        + FIRST_HOUR,
+        empty=unread,
+        unit=HOURS_UNIT,
+        decimals=0,
+        width=width,
+        queries=(
+            Query(observed, "observed"),
+            Query(or_zero(read("fleet", "measured"), observed), "measured"),
+            *(Query(expr, stem) for stem, expr in named.items()),
+            Query(rest, "unattributed"),
+        ),
+    )
 
 
 class Read(Protocol):

@@ -29,7 +29,11 @@ WEEK = "7d:1h"
 DAY = "23h59m:1h"
 _HELD = ('verdict="idle"', 'cause="held"')
 _THROTTLED = 'verdict="throttled"'
-NO_WEEK = "No week is recorded: load alerts/recording.rules.yaml, and wait for some hours"
+NO_WEEK = (
+    "No hour of these seven days is recorded: load alerts/recording.rules.yaml. The first values come at the next full "
+    "hour after it was loaded"
+)
+NO_WEEK_BEFORE = "no week before yet"
 
 
 def build(promql: Promql) -> Board:
@@ -42,7 +46,7 @@ def build(promql: Promql) -> Board:
                 "",
                 (
                     Line(4, tuple(here.figures())),
-                    Line(4, (here.whole(), *here.costs())),
+                    Line(4, (parts.split(week, unread=parts.NOT_RECORDED), *here.costs())),
                     Line(12, (here.first(),)),
                 ),
             ),
@@ -88,12 +92,21 @@ class _Week:
         before = or_zero(_before("fleet", "lost"), _before("fleet", "observed"))
         held = or_zero(week("fleet", "lost", *_HELD), observed)
 
-        def number(title: str, about: str, advice: str, unit: str, expr: str, *, decimals: int = 1) -> Number:
+        def number(
+            title: str,
+            about: str,
+            advice: str,
+            unit: str,
+            expr: str,
+            *,
+            decimals: int = 1,
+            first: bool = True,
+        ) -> Number:
             return Number(
                 title=title,
                 about=about,
-                advice=advice,
-                empty="no week recorded",
+                advice=f"{advice} {parts.FIRST_HOUR}" if first else advice,
+                empty=parts.NOT_RECORDED if first else NO_WEEK_BEFORE,
                 unit=unit,
                 decimals=decimals,
                 queries=(Query(expr, ""),),
@@ -113,6 +126,7 @@ class _Week:
             "Look at owners and models to see whether the mix changed or the efficiency did.",
             parts.POINTS,
             parts.change(f"100 * {parts.newest(recorded.efficiency('fleet', 'delta1w'))}", 0.1),
+            first=False,
         )
         yield number(
             "Lost GPU-hours",
@@ -129,9 +143,10 @@ class _Week:
             parts.HOURS_UNIT,
             parts.change(f"({lost}) - ({before})", 1),
             decimals=0,
+            first=False,
         )
         yield number(
-            "Of it held idle",
+            "Held idle GPU-hours",
             "GPU-hours in which a process or a grant held a GPU and nothing ran; a part of what is lost.",
             "The table of what was held names the workloads.",
             parts.HOURS_UNIT,
@@ -161,34 +176,12 @@ class _Week:
             Number(
                 title=f"What they cost, {self.options.currency}",
                 about=f"GPU-hours at {self.options.price_per_gpu_hour:g} {self.options.currency} each.",
-                advice="It is what the hours cost, not what mending would save at once.",
-                empty="no week recorded",
+                advice="It is what the hours cost, not what mending would save at once. " + parts.FIRST_HOUR,
+                empty=parts.NOT_RECORDED,
                 unit=parts.price(self.options),
                 decimals=1,
                 width=7,
                 queries=tuple(Query(self.priced(expr), name) for name, expr in rows),
-            ),
-        )
-
-    def whole(self) -> Number:
-        observed = week("fleet", "observed")
-        named = {
-            stem: or_zero(week("fleet", stem), observed) for stem in ("useful", "lost", "headroom", "free")
-        }
-        rest = " - ".join(f"({expr})" for expr in (observed, *named.values()))
-        return Number(
-            title="Where the observed GPU-hours went",
-            about="Observed is the sum of useful, lost, headroom, free and unattributed; measured is the part in which all "
-            "signals were read that useful time needs.",
-            advice="Much that is unattributed, or little that is measured, makes the other figures weak: see gpuwhy itself.",
-            empty="no week recorded",
-            unit=parts.HOURS_UNIT,
-            decimals=0,
-            queries=(
-                Query(observed, "observed"),
-                Query(or_zero(week("fleet", "measured"), observed), "measured"),
-                *(Query(expr, stem) for stem, expr in named.items()),
-                Query(rest, "unattributed"),
             ),
         )
 
@@ -244,7 +237,7 @@ class _Week:
         )
 
     def workload(self, width: int = 0) -> Column:
-        link = to_board("Open the workload", parts.WORKLOADS, workload="${__data.fields.Workload}")
+        link = parts.to_workload("Open the workload")
         return Column(title="Workload", label="workload", width=width, link=link)
 
     def days(self) -> Lines:
@@ -347,12 +340,12 @@ class _Week:
             title="Held idle",
             about="GPU-hours in which a workload held a GPU and nothing ran, in these seven days.",
             advice="Ask the owner to give it back; a time-out for idle sessions mends it for good.",
-            empty="Nothing was held idle in these seven days, or no week is recorded",
+            empty=f"Nothing was held idle. Or: {NO_WEEK}",
             worst="Held GPU-h",
             columns=(
                 self.workload(),
                 Column(title="Owner", label="workload_owner", width=115),
-                Column(title="Kind", label="workload_kind", width=110),
+                Column(title="Namespace", label="workload_namespace", width=115),
                 Column(title="Held GPU-h", expr=held, unit=parts.HOURS_UNIT, decimals=1, width=150, bar=True),
                 *self.money(held, "Held"),
             ),
@@ -365,7 +358,7 @@ class _Week:
             title="Throttled hosts",
             about="GPU-hours that hosts lost because clocks were held down harmfully, in these seven days.",
             advice="hw-thermal and power-brake are the data centre's: airflow, feeds. power-cap is a setting.",
-            empty="No clock was held down harmfully in these seven days, or no week is recorded",
+            empty=f"No clock was held down harmfully. Or: {NO_WEEK}",
             worst="Lost GPU-h",
             columns=(
                 Column(

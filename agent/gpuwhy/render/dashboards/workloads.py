@@ -12,6 +12,7 @@ from gpuwhy.render.panels import (
     Column,
     Line,
     Lines,
+    Note,
     Number,
     Query,
     Section,
@@ -27,7 +28,7 @@ SELECTED = (
     'workload_namespace=~"$namespace"',
     'workload=~"$workload"',
 )
-ONE = "{{workload}} ({{workload_owner}})"
+ONE = "{{workload}} ({{workload_owner}}) {{workload_namespace}}"
 
 
 def build(promql: Promql) -> Board:
@@ -35,6 +36,7 @@ def build(promql: Promql) -> Board:
         since="24h",
         refresh="5m",
         variables=_variables(promql),
+        notes=(_alerts(promql),),
         sections=(
             Section("", (Line(4, _figures(promql)), Line(11, (_worst(),)))),
             Section("How it went", (Line(9, _course()),)),
@@ -61,18 +63,29 @@ def _variables(promql: Promql) -> tuple[Variable, ...]:
     )
 
 
+_OF_A_GPU = 'gpu!=""'
+
+
+def _alerts(promql: Promql) -> Note:
+    """Those of the selected workloads, and of the GPUs that they held then."""
+    held = promql.raw("workload_share_ratio", *SELECTED)
+    gpus = f"{parts.firing(_OF_A_GPU)} and on ({', '.join(promql.row)}) {held}"
+    own = parts.firing('gpu=""', 'workload!=""', *SELECTED)
+    return parts.alerts(parts.of_gpus(promql, gpus), parts.of_others(promql, own))
+
+
 def _figures(promql: Promql) -> tuple[Number, ...]:
     held = hours(LEVEL, "verdict", *SELECTED)
     shares = promql.raw("workload_share_ratio", *SELECTED)
 
-    def number(title: str, about: str, advice: str, unit: str, expr: str, *, decimals: int = 1) -> Number:
+    def number(title: str, about: str, advice: str, unit: str, expr: str) -> Number:
         return Number(
             title=title,
             about=about,
-            advice=advice,
+            advice=f"{advice} {parts.FIRST_HOUR}",
             empty=parts.NOT_RECORDED,
             unit=unit,
-            decimals=decimals,
+            decimals=1,
             queries=(Query(expr, ""),),
         )
 
@@ -98,13 +111,14 @@ def _figures(promql: Promql) -> tuple[Number, ...]:
             parts.HOURS_UNIT,
             held,
         ),
-        number(
-            "Workloads",
-            "Workloads that held a GPU at the end of this range.",
-            "Fewer than you expect: docs/workloads.md says how they are found.",
-            "short",
-            f"count (count{by(WORKLOAD)} ({shares}))",
+        Number(
+            title="Workloads",
+            about="Workloads that held a GPU at the end of this range.",
+            advice="Fewer than you expect: docs/workloads.md says how they are found.",
+            empty="none held a GPU",
+            unit="short",
             decimals=0,
+            queries=(Query(f"count (count{by(WORKLOAD)} ({shares}))", ""),),
         ),
     )
 
@@ -124,13 +138,13 @@ def _worst() -> Table:
         about="GPU-hours that each workload lost in the full hours of this range, to which cause most of them, and how "
         "its efficiency differs from the same hours a week before, in percentage points.",
         advice="Click a workload to see it alone.",
-        empty=parts.NO_RECORDS,
+        empty=parts.NO_HOURS,
         worst="Lost GPU-h",
         columns=(
             Column(
                 title="Workload",
                 label="workload",
-                link=to_board("This workload alone", parts.WORKLOADS, workload="${__data.fields.Workload}"),
+                link=parts.to_workload("This workload alone"),
             ),
             Column(title="Namespace", label="workload_namespace"),
             Column(title="Owner", label="workload_owner"),
@@ -159,17 +173,17 @@ def _course() -> tuple[Lines, ...]:
             title="Efficiency of the ten that lose most",
             about="Useful over measured time of the hour before each point.",
             advice="A step down that stays is a regression: what was deployed then?",
-            empty=parts.NO_RECORDS,
+            empty=parts.NO_HOURS,
             unit="percentunit",
             maximum=1,
             every=parts.EVERY_RECORD,
             queries=(Query(f"{efficiency} and on ({', '.join(WORKLOAD)}) {ten}", ONE),),
         ),
         Lines(
-            title="Lost GPU time by cause",
+            title="GPUs lost by cause, hourly means",
             about="GPUs that the selected workloads lost to each cause, as the mean of the hour before each point.",
             advice="docs/verdicts.md says for each cause what to look at first.",
-            empty=parts.NO_RECORDS,
+            empty=parts.NO_POINTS,
             unit="short",
             every=parts.EVERY_RECORD,
             stacked=True,
@@ -202,6 +216,7 @@ def _places(promql: Promql) -> tuple[Table, Bars]:
                 Column(title="GPU", label="gpu", width=60),
                 Column(title="MIG", label="mig", width=60),
                 Column(title="Workload", label="workload"),
+                Column(title="Namespace", label="workload_namespace", width=110),
                 Column(title="Run", label="run"),
                 Column(title="Profile", label="profile", width=100),
                 Column(
@@ -223,6 +238,11 @@ def _places(promql: Promql) -> tuple[Table, Bars]:
             unit="percentunit",
             decimals=0,
             maximum=1,
-            queries=(Query(f"{part} < 1", f"{{{{{promql.host}}}}} {parts.GPU} {{{{workload}}}}"),),
+            queries=(
+                Query(
+                    f"{part} < 1",
+                    f"{{{{{promql.host}}}}} {parts.GPU} {{{{workload}}}} {{{{workload_namespace}}}}",
+                ),
+            ),
         ),
     )
