@@ -68,6 +68,12 @@ class Level:
     def quantities(self) -> tuple[Quantity, ...]:
         return OF_WORKLOADS if self.workload else QUANTITIES
 
+    @property
+    def weekly(self) -> tuple[Quantity, ...]:
+        """What weeks are recorded of. Of hosts and models no verdicts: they are many, and lost time says more."""
+        spared = {"verdict"} if self.by and not self.workload else set()
+        return tuple(each for each in self.quantities if self.weeks and each.stem not in spared)
+
     def quantity(self, stem: str) -> Quantity:
         """Raises StopIteration for a stem that is not recorded at this level."""
         return next(each for each in self.quantities if each.stem == stem)
@@ -92,8 +98,8 @@ def hourly(level: str, stem: str) -> str:
 
 def weekly(level: str, stem: str) -> str:
     """The name of the seconds of a week; raises for what is not recorded."""
-    if not LEVEL[level].weeks:
-        raise KeyError(f"weeks are not recorded for level {level}")
+    if LEVEL[level].quantity(stem) not in LEVEL[level].weekly:
+        raise KeyError(f"weeks of {stem} are not recorded for level {level}")
     return f"{level}:{LEVEL[level].quantity(stem).base}:sum1w"
 
 

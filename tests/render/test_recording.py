@@ -121,11 +121,11 @@ def test_names_are_levels_metrics_and_operations() -> None:
 def test_names_are_asked_for_by_level_and_stem() -> None:
     """What is recorded can be asked for, and what is not raises."""
     there = {rule["record"] for group in Recording().groups() for rule in group["rules"]}
-    asked = set()
+    asked = {recording.SHARE}
     for level in recorded.LEVELS:
         for quantity in level.quantities:
             asked.add(recorded.hourly(level.name, quantity.stem))
-            if level.weeks:
+            if quantity in level.weekly:
                 asked.add(recorded.weekly(level.name, quantity.stem))
         operations = ["ratio1h", "ratio1w", "delta1w"] if level.weeks else ["ratio1h"]
         asked |= {recorded.efficiency(level.name, operation) for operation in operations}

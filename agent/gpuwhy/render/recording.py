@@ -7,12 +7,13 @@ on. Hours are recorded from the counters, weeks from the hours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from gpuwhy.catalog import PREFIX
 from gpuwhy.config import RenderConfig
 from gpuwhy.recorded import (
     HOST,
@@ -37,6 +38,9 @@ EVERY = "5m"
 # which would take in an hour more in Prometheus 2, where both ends of a range belong to it.
 WEEK = ("7d:1h", "1ms")
 WEEK_BEFORE = ("7d:1h", "7d1ms")
+SHARE = f"gpu:{PREFIX}share:avg{WINDOW}"
+LATELY = "10m"  # two evaluations
+_EVERY_STEM = {quantity.stem for quantity in (*QUANTITIES, *OF_WORKLOADS)}
 # A week before that has fewer hours than this is no week to compare with.
 HOURS_OF_A_WEEK = 24
 
@@ -63,16 +67,39 @@ class Recording:
         own = tuple(label for name in level.by for label in named.get(name, (name,)))
         return (*own, *(quantity.by if quantity else ()))
 
-    def hours(self, levels: Iterable[Level] = LEVELS) -> Iterator[Rule]:
-        """Seconds of an hour, and efficiency, level by level."""
+    def share(self) -> Rule:
+        """What each row weighs, and its model, which the seconds of higher levels are multiplied with."""
+        row, with_model = self.promql.row, (*self.promql.row, "model")
+        # Over the hour, since a GPU or host that was lost within it still counts, and MIG may have been turned on.
+        share = f"max{by(row)} (avg_over_time({self.promql.raw('gpu_share_ratio', window=WINDOW)}))"
+        info = f"max{by(with_model)} (last_over_time({self.promql.raw('gpu_info', window=WINDOW)}))"
+        on = f"on ({', '.join(row)})"
+        return Rule(
+            SHARE,
+            # One model of each row, also while a driver gives it another name.
+            f"{share} * {on} group_left (model) topk{by(row)} (1, {info}) or {on} {share}",
+            f"of {LEVEL['gpu'].help}: the part of a whole GPU that it was in the last hour, and its model",
+            with_model,
+        )
+
+    def hours(
+        self, levels: Iterable[Level] = LEVELS, stems: Container[str] = _EVERY_STEM, *, ratio: bool = True
+    ) -> Iterator[Rule]:
+        """What rows weigh where all levels are asked for, and of each level seconds of an hour, and efficiency."""
+        if levels is LEVELS:
+            yield self.share()
         for level in levels:
             for quantity in level.quantities:
+                if quantity.stem not in stems:
+                    continue
                 yield Rule(
                     hourly(level.name, quantity.stem),
                     self._hour(level, quantity),
                     f"of {level.help}: {quantity.help} in the last hour",
                     self.labels(level, quantity),
                 )
+            if not ratio:
+                continue
             useful, measured = (hourly(level.name, stem) for stem in ("useful", "measured"))
             yield Rule(
                 efficiency(level.name),
@@ -87,7 +114,7 @@ class Recording:
         for level in LEVELS:
             if not level.weeks:
                 continue
-            for quantity in level.quantities:
+            for quantity in level.weekly:
                 yield Rule(
                     weekly(level.name, quantity.stem),
                     f"sum_over_time({_in(WEEK, hourly(level.name, quantity.stem))})",
@@ -116,14 +143,11 @@ class Recording:
             # The gain of each row first: a workload is weighed on each of its rows. Most children are 0: they
             # are dropped before they are grouped.
             inner = f"({self.promql.increase(quantity.counter, WINDOW)} > 0)"
-        row = f"on ({', '.join(self.promql.row)})"
-        # Over the hour, since a GPU or host that was lost within it still counts, and MIG may have been turned on in it.
         if level.weighs:
-            inner = f"{inner} * {row} group_left () max{by(self.promql.row)} ({self._over('avg', 'gpu_share_ratio')})"
-        if "model" in level.by:
-            # One model of each row, also while a driver gives it another name.
-            named = f"max{by((*self.promql.row, 'model'))} ({self._over('last', 'gpu_info')})"
-            inner = f"{inner} * {row} group_left (model) topk{by(self.promql.row)} (1, {named})"
+            row, kept = ", ".join(self.promql.row), "model" if "model" in level.by else ""
+            # Two models for ten minutes, when it got another name.
+            share = f"topk{by(self.promql.row)} (1, last_over_time({over(SHARE, LATELY)}))"
+            inner = f"{inner} * on ({row}) group_left ({kept}) {share}"
         total = f"sum{by(self.labels(level, quantity))}"
         # A board whose slices have it all weighs nothing.
         return (
@@ -134,9 +158,6 @@ class Recording:
             else f"{total} ({inner})"
         )
 
-    def _over(self, what: str, stem: str) -> str:
-        return f"{what}_over_time({self.promql.raw(stem, window=WINDOW)})"
-
     def _before(self, level: Level) -> str:
         useful, measured = (
             f"sum_over_time({_in(WEEK_BEFORE, hourly(level.name, stem))})" for stem in ("useful", "measured")
@@ -145,7 +166,10 @@ class Recording:
         return f"(({useful} or 0 * {measured}) / ({measured} and {hours} >= {HOURS_OF_A_WEEK}))"
 
     def groups(self) -> list[dict[str, Any]]:
-        """Groups, which Prometheus evaluates side by side; in each, rules read what the ones before recorded."""
+        """Groups, which Prometheus evaluates side by side; in each, rules read what the ones before recorded.
+
+        Verdicts are half of the work and are compared with nothing, so that they may be minutes apart.
+        """
         gpus = [level for level in LEVELS if not level.workload]
         workloads = [level for level in LEVELS if level.workload]
         return [
@@ -155,7 +179,8 @@ class Recording:
                 "rules": [{"record": rule.record, "expr": rule.expr} for rule in rules],
             }
             for name, rules in (
-                ("gpus", self.hours(gpus)),
+                ("gpus", (self.share(), *self.hours(gpus, _EVERY_STEM - {"verdict"}))),
+                ("verdicts", self.hours(gpus, {"verdict"}, ratio=False)),
                 ("workloads", self.hours(workloads)),
                 ("weeks", self.weeks()),
             )

@@ -175,7 +175,7 @@ def server(
     steps = [[], [], []]
     for name in names:
         level = name.partition(":")[0]
-        steps[{"gpu": 0, "workload": 0, "instance": 1, "model": 1, "owner": 1}.get(level, 2)].append(name)
+        steps[{"gpu": 0, "workload": 1, "instance": 1, "model": 1}.get(level, 2)].append(name)
     for step in steps:
         recorder = prometheus(program, folder)
         with running(recorder):
