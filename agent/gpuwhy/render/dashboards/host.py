@@ -82,7 +82,9 @@ class _Here:
 
     def gained(self, stem: str, *matchers: str) -> str:
         """GPU-seconds in the range."""
-        return total(self.weighed(self.promql.increase(stem, "$__range", *self.gpus, *matchers)))
+        # Over the range: a host that is down at its end had its hours.
+        share = parts.share(self.promql, *self.gpus, window="$__range")
+        return total(f"{self.promql.increase(stem, '$__range', *self.gpus, *matchers)} * {share}")
 
     def occurring(self, expr: str, stem: str, *labels: str) -> str:
         """What of ``expr`` occurred in the range, without the holes that leaving out zeros would make."""

@@ -174,12 +174,11 @@ def alerts(*exprs: str) -> Note:
     )
 
 
-def share(promql: Promql, *matchers: str) -> str:
-    """The part of a GPU that each row is, to multiply with."""
-    return (
-        f"on ({', '.join(promql.row)}) group_left () "
-        f"max{by(promql.row)} ({promql.raw('gpu_share_ratio', *matchers)})"
-    )
+def share(promql: Promql, *matchers: str, window: str = "") -> str:
+    """The part of a GPU that each row is, or was in a window on average, to multiply with."""
+    ratio = promql.raw("gpu_share_ratio", *matchers, window=window)
+    ratio = f"avg_over_time({ratio})" if window else ratio
+    return f"on ({', '.join(promql.row)}) group_left () max{by(promql.row)} ({ratio})"
 
 
 def price(options: RenderConfig) -> str:
