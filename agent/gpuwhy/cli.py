@@ -332,9 +332,9 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     default="last-week",
     show_default=True,
     metavar="PERIOD",
-    help="last-week, this-week, 7d (any number of days), 2026-W48, or 2026-11-23..2026-11-30 (up to the second, "
+    help="last-week, this-week, today, yesterday, 7d (any number of days), 2026-W48, or 2026-11-23..2026-11-30 (up to the second, "
     "without it)",
-    shell_complete=_completion("last-week, this-week, 7d"),
+    shell_complete=_completion("last-week, this-week, today, yesterday, 7d"),
 )
 @click.option(
     "--format",
@@ -370,6 +370,8 @@ def report(period: str, form: str, out: Path | None, config_path: Path | None, *
             command.show(made, Console(highlight=False, width=_width()))
         else:
             command.write(made, form, out, sys.stdout)
+    except command.AskedError as error:
+        _fail(str(error), USAGE)
     except command.ReportError as error:
         _fail(str(error), FAILED)
     if made.empty:

@@ -166,7 +166,7 @@ def test_where_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     with pytest.raises(StoreError, match="holds nothing yet"):
         Reader(tmp_path / "empty.db")
-    with pytest.raises(StoreError, match=f"{tmp_path} cannot be read: "):
+    with pytest.raises(StoreError, match=f"{tmp_path} is a folder: name the file in it"):
         Reader(tmp_path)
 
 

@@ -22,15 +22,15 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from gpuwhy import __version__
+from gpuwhy.exporter.answer import TEXT, Answer, text
 from gpuwhy.exporter.exposition import Exposition
-from gpuwhy.exporter.page import CONTENT_SECURITY_POLICY, render_page
+from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.textformat import Format
 
 log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
-_TEXT = "text/plain; charset=utf-8"
 _EXAMPLES = "write HOST:PORT, [IPV6]:PORT or :PORT for all addresses, as in :9837 or 127.0.0.1:9837"
 
 
@@ -104,67 +104,50 @@ class _Limits:
     idle_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: HTTPStatus
-    content_type: str
-    content: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-def _text(status: HTTPStatus, text: str) -> _Answer:
-    return _Answer(status, _TEXT, text.encode())
-
-
 class _Site:
     """What each path answers. To add a path, add a case to ``_get``."""
 
     def __init__(self, exposition: Exposition, status: Callable[[], bytes]) -> None:
         self._exposition = exposition
         self._status = status
+        self._page = Page(exposition)
 
-    def get(self, target: str, headers: Message) -> _Answer:
+    def get(self, target: str, headers: Message) -> Answer:
         """The answer to a GET; whatever goes wrong is logged and answered with 500."""
         try:
             return self._get(target.partition("?")[0], headers)
         except Exception:
             log.exception("the answer to %s could not be put together", target)
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the agent's log has the cause\n")
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the agent's log has the cause\n")
 
-    def _get(self, path: str, headers: Message) -> _Answer:
+    def _get(self, path: str, headers: Message) -> Answer:
         match path:
-            case "/":
-                return self._page()
             case "/metrics":
                 return self._metrics(headers)
             case "/api/v1/status":
-                return _Answer(HTTPStatus.OK, "application/json", self._status())
+                return Answer(HTTPStatus.OK, "application/json", self._status())
             case "/-/healthy":
-                return _text(HTTPStatus.OK, "healthy\n")
+                return text(HTTPStatus.OK, "healthy\n")
             case "/-/ready":
                 return self._ready()
             case _:
-                return _text(HTTPStatus.NOT_FOUND, "not found; the metrics are at /metrics\n")
+                missing = text(HTTPStatus.NOT_FOUND, "not found; the metrics are at /metrics\n")
+                return self._page.get(path) or missing
 
-    def _page(self) -> _Answer:
-        page = render_page(self._exposition.snapshot, stale=self._exposition.stale)
-        headers = (("Content-Security-Policy", CONTENT_SECURITY_POLICY), ("Referrer-Policy", "no-referrer"))
-        return _Answer(HTTPStatus.OK, "text/html; charset=utf-8", page, headers)
-
-    def _metrics(self, headers: Message) -> _Answer:
+    def _metrics(self, headers: Message) -> Answer:
         wanted = wanted_format(headers.get("Accept", ""))
         compressed = gzip_accepted(headers.get("Accept-Encoding", ""))
         content = self._exposition.scrape(wanted, compressed=compressed)
         extra: tuple[tuple[str, str], ...] = (("Vary", "Accept, Accept-Encoding"),)
         if compressed:
             extra = (*extra, ("Content-Encoding", "gzip"))
-        return _Answer(HTTPStatus.OK, wanted.value, content, extra)
+        return Answer(HTTPStatus.OK, wanted.value, content, extra)
 
-    def _ready(self) -> _Answer:
+    def _ready(self) -> Answer:
         snapshot = self._exposition.snapshot
         if snapshot is not None and snapshot.judged:
-            return _text(HTTPStatus.OK, "ready\n")
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no interval has been judged yet\n")
+            return text(HTTPStatus.OK, "ready\n")
+        return text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no interval has been judged yet\n")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -172,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = f"gpuwhy/{__version__}"
     sys_version = ""
-    error_content_type = _TEXT
+    error_content_type = TEXT
     error_message_format = "%(code)d %(message)s\n"
     # Without these two a kept connection waits 40 ms for the client's delayed ACK.
     disable_nagle_algorithm = True
@@ -205,9 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self) -> None:
         self.close_connection = True
         refusal = b"use GET or HEAD\n"
-        self._send(_Answer(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, refusal, (("Allow", "GET, HEAD"),)))
+        self._send(Answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, refusal, (("Allow", "GET, HEAD"),)))
 
-    def _send(self, answer: _Answer) -> None:
+    def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.content)))

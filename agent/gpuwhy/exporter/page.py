@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
+from http import HTTPStatus
 
 from gpuwhy import __version__
+from gpuwhy.exporter.answer import Answer
+from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.snapshot import GpuNow, Snapshot
 from gpuwhy.exporter.textformat import encodable
 from gpuwhy.verdict.summary import titles
@@ -35,6 +38,21 @@ _LINKS = (
     ("/-/healthy", "whether the agent lives"),
     ("/-/ready", "whether it has judged an interval"),
 )
+
+
+class Page:
+    """The paths that a person's browser asks for."""
+
+    def __init__(self, exposition: Exposition) -> None:
+        self._exposition = exposition
+
+    def get(self, path: str) -> Answer | None:
+        """The answer to a path, None for one that is not the page's."""
+        if path != "/":
+            return None
+        page = render_page(self._exposition.snapshot, stale=self._exposition.stale)
+        headers = (("Content-Security-Policy", CONTENT_SECURITY_POLICY), ("Referrer-Policy", "no-referrer"))
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page, headers)
 
 
 def render_page(snapshot: Snapshot | None, *, stale: bool) -> bytes:

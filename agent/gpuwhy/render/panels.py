@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import ascii_uppercase
@@ -70,7 +71,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(ABC):
     """What every panel has. ``about`` says what it shows, ``advice`` what to do with it, both in sentences;
     the description adds the series that it reads. ``empty`` says why nothing may be shown.
 
@@ -105,9 +106,9 @@ class Panel:
         names = dict.fromkeys(name for expr in self.exprs for name in _SERIES.findall(expr))
         return f"{self.about} {self.advice}\n\nSource: {', '.join(f'`{name}`' for name in names)}."
 
+    @abstractmethod
     def draw(self) -> core.Panel:
         """The panel as grafanalib has it, without a place."""
-        raise NotImplementedError
 
     def _panel(self, kind: type[core.Panel], more: dict[str, Any], **given: Any) -> core.Panel:
         defaults = {

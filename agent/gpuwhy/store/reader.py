@@ -184,6 +184,8 @@ class Reader:
     def _connected(self) -> sqlite3.Connection:
         if not self._path.exists():
             raise StoreError(f"{self._path} does not exist: let the agent run for a while, or name its file")
+        if self._path.is_dir():
+            raise StoreError(f"{self._path} is a folder: name the file in it")
         try:
             database = self._checked("mode=ro")
         except sqlite3.OperationalError as error:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gpuwhy.report.baseline import compare as comparing
-from gpuwhy.report.baseline import formats
+from gpuwhy.report.baseline import formats, noise
 from gpuwhy.report.baseline.compare import (
     CANNOT_TELL,
     NO_REGRESSION,
@@ -122,6 +122,23 @@ def test_what_cannot_be_told(before: Gpu, after: Gpu, words: str) -> None:
     assert words in " ".join(found.reasons)
     assert found.headline.startswith("Cannot tell: ")
     assert comparing.EXIT_CODES[found.outcome] == 11
+
+
+def test_few_samples_tell_nothing_however_still_they_are() -> None:
+    """Five minutes of one figure that never moved are five samples: too few to promise anything."""
+    still = window(0.5, count=noise.NEED - 1, sd=0.0, step_s=60.0)
+    found = compare(made.baseline(still), made.baseline(still))
+    assert found.outcome == CANNOT_TELL
+    assert f"needs {noise.NEED} samples, and has {noise.NEED - 1}" in found.headline
+
+
+def test_a_window_is_as_long_as_what_is_known_of_it() -> None:
+    """Compared by the hour, seconds stay seconds."""
+    long = window(0.5, count=20, step_s=3600.0)
+    short = window(0.5, count=3, step_s=5.0)
+    found = compare(made.baseline(long), made.baseline(short))
+    assert (found.step_s, found.after.seconds) == (3600.0, 15.0)
+    assert "a window has 15 s, and each needs 300 s" in found.headline
 
 
 def test_a_short_window_tests_nothing() -> None:

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuwhy.report.baseline import noise
@@ -59,6 +59,7 @@ terms = st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 10)), min_size=noise
 
 @settings(deadline=None)
 @given(terms, terms)
+@example([(0.0, 1.0)] * noise.NEED, [*[(0.0, 1.0)] * (noise.NEED - 1), (1e-93, 1.0)])
 def test_any_terms(before: list[noise.Term], after: list[noise.Term]) -> None:
     """Whatever the numbers: chances are chances, the interval holds the difference, and sides can be swapped."""
     found, turned = noise.of_terms(before, after), noise.of_terms(after, before)

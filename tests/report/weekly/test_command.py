@@ -122,8 +122,8 @@ def test_nothing_observed(store: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--period", "soon"], 1, "--period 'soon' is none of last-week"),
-        (["--timezone", "Mars/Olympus"], 1, "there is no time zone 'Mars/Olympus'"),
+        (["--period", "soon"], 2, "--period 'soon' is none of last-week"),
+        (["--timezone", "Mars/Olympus"], 2, "there is no time zone 'Mars/Olympus'"),
         (
             ["--source", "ftp://x"],
             2,

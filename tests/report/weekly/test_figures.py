@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwhy.report.weekly import figures
+from gpuwhy.report.weekly import figures, words
 from gpuwhy.report.weekly.history import MEASURED, OBSERVED
 from gpuwhy.report.weekly.types import Hours, Loss, Report
 
@@ -43,7 +43,8 @@ def test_the_whole(report: Report) -> None:
     )
     assert (report.gpus, report.hosts) == (5, 3)
     assert report.headline == (
-        "214 of 682 GPU-hours (31 %) were useful; idle cost 168, most of it prod/chat of platform on h3 (held)."
+        "214 of 682 GPU-hours (31 %) were useful, 168 (25 %) were free; idle cost 168 GPU-hours (€336), "
+        "most of it prod/chat of platform on h3 (held)."
     )
 
 
@@ -124,7 +125,7 @@ def test_without_workloads_hosts_are_ranked() -> None:
     report = made.report()
     assert [(fix.level, fix.labels) for fix in report.fixes] == [("instance", {"host": "h1"})]
     assert "No workload was named in this time, so losses are ranked by host." in report.notes
-    assert report.headline.endswith("starving cost 46.7, most of it h1 (copy).")
+    assert report.headline.endswith("starving cost 46.7 GPU-hours, most of it h1 (copy).")
 
 
 def test_throttling_is_a_matter_of_hosts() -> None:
@@ -174,6 +175,34 @@ def test_the_median_is_of_the_weeks_that_count() -> None:
     changes = {change.name: change for change in made.report().changes}
     assert changes["useful"].median == pytest.approx(168 * 1800 / 3600)
     assert changes["useful"].available == 3
+
+
+def test_hours_of_a_week_that_was_seen_in_part_are_not_compared() -> None:
+    """Its shares are; the whole week before that one still gives the median of hours."""
+    made = Made()
+    made.put(range(168), useful=1800.0, lost={COPY: 600.0})
+    made.put(range(100), week=1, useful=1800.0, lost={COPY: 600.0})
+    made.put(range(168), week=2, useful=900.0, lost={COPY: 600.0})
+    report = made.report()
+    changes = {change.name: change for change in report.changes}
+    for name in ("observed", "lost", "lost to starving"):
+        assert (changes[name].before, changes[name].available) == (None, 1), name
+    assert changes["useful"].median == pytest.approx(168 * 900 / 3600)
+    assert (changes["efficiency"].before, changes["efficiency"].available) == (pytest.approx(0.5), 2)
+    assert (
+        "The week before was seen in 100 of 168 hours, this period in 168 of 168: shares are compared, hours are not."
+    ) in report.notes
+
+
+def test_what_is_lost_beside_the_list_is_said() -> None:
+    """A list that stops says how much is left."""
+    made = Made()
+    for number in range(12):
+        owner = ("slurm", f"job-{number}", "", "ann")
+        made.put(range(10), lost={COPY: 3600.0 / (number + 1)}, workload=owner)
+    report = made.report()
+    assert len(report.fixes) == 10
+    assert words.rest(report) == "and 1.7 GPU-hours in smaller items"
 
 
 def test_without_a_week_before_nothing_is_compared() -> None:
@@ -347,7 +376,7 @@ def test_one_hour_only() -> None:
     made.put([100], useful=900.0, lost={COPY: 2700.0}, workload=TRAIN)
     report = made.report()
     assert report.headline == (
-        "0.25 of 1.0 GPU-hours (25 %) were useful; starving cost 0.75, most of it train-resnet of ann (copy)."
+        "0.25 of 1.0 GPU-hours (25 %) were useful; starving cost 0.75 GPU-hours, most of it train-resnet of ann (copy)."
     )
     assert any("in 1 of 168 hours" in note for note in report.notes)
     assert report.worse == ()
@@ -372,7 +401,7 @@ def test_what_nobody_could_measure() -> None:
     made.put(range(168), measured=0.0, lost={UNDETERMINED: 600.0})
     report = made.report()
     assert report.headline == (
-        "168 GPU-hours were observed, and what was useful of them could not be measured; starving cost 28.0, most of "
+        "168 GPU-hours were observed, and what was useful of them could not be measured; starving cost 28.0 GPU-hours, most of "
         "it h1 (undetermined)."
     )
     assert report.fleet.hours.efficiency is None

@@ -41,19 +41,37 @@ def test_periods(text: str, name: str, start: str, hours: int) -> None:
 
 
 def test_a_period_in_progress_ends_with_the_last_full_hour_that_is_recorded() -> None:
-    """Five minutes after the hour its points may not all be there yet."""
+    """Two minutes after the hour its points may not all be there yet."""
     at = datetime(2026, 11, 30, 21, 0, tzinfo=BERLIN)
     early, later = (
         periods.parse("this-week", BERLIN, (at + timedelta(minutes=minutes)).timestamp())
-        for minutes in (5, 7)
+        for minutes in (2, 4)
     )
     assert (early.span.hours, later.span.hours, later.whole.hours) == (20, 21, 168)
+
+
+@pytest.mark.parametrize("minutes", [0, 2, 4, 59])
+def test_days_before_now_are_whole(minutes: int) -> None:
+    """While the newest hour is not kept yet, they end an hour earlier, and begin so too."""
+    at = datetime(2026, 11, 30, 21, minutes, 30, tzinfo=BERLIN)
+    found = periods.parse("7d", BERLIN, at.timestamp())
+    assert (found.span.hours, found.complete) == (168, True)
+    assert found.span.end.hour == (20 if minutes < 3 else 21)
+
+
+def test_today_and_yesterday() -> None:
+    """Days of the calendar, the one not over yet."""
+    now = datetime(2026, 11, 30, 21, 30, tzinfo=BERLIN).timestamp()
+    today, yesterday = (periods.parse(text, BERLIN, now) for text in ("today", "yesterday"))
+    assert (today.name, today.span.hours, today.complete) == ("today, 2026-11-30", 21, False)
+    assert (yesterday.name, yesterday.span.hours, yesterday.complete) == ("yesterday, 2026-11-29", 24, True)
+    assert yesterday.span.end == today.span.start
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("yesterday", "is none of last-week"),
+        ("tomorrow", "is none of last-week"),
         ("0d", "is not from 1d to 92d"),
         ("93d", "is not from 1d to 92d"),
         ("2026-W60", "no calendar"),

@@ -260,7 +260,12 @@ def _moved(figure: Figure, first: Steps, second: Steps, short: str) -> Moved | N
 def _still(
     figure: Figure, before: Sequence[noise.Term], after: Sequence[noise.Term]
 ) -> noise.Difference | None:
-    """No difference, where all of both windows is within what is too small to speak of; else None."""
+    """No difference, where all of both windows is within what is too small to speak of; else None.
+
+    Also None for so few samples that nothing is said of them.
+    """
+    if min(len(before), len(after)) < noise.NEED:
+        return None
     ratios = [top / bottom for top, bottom in (*before, *after)]
     spread = max(ratios) - min(ratios)
     if spread >= _floor(figure.unit, figure is EFFICIENCY, min(ratios)):

@@ -192,11 +192,7 @@ class Steps:
 
     step_s: float
     moments: tuple[tuple[tuple[Sample, float], ...], ...]
-
-    @property
-    def seconds(self) -> float:
-        """How long the window is, as far as anything is known of it."""
-        return self.step_s * len(self.moments)
+    seconds: float  # how long the window is, as far as anything is known of it
 
     def terms(self, figure: Figure) -> list[Term]:
         """The figure step by step; steps that say nothing of it are left out."""
@@ -232,7 +228,9 @@ def in_steps(gpus: Sequence[Gpu], step_s: float) -> Steps:
             # From the end on, so that the interval in which sampling began is the one that is cut short.
             back = math.floor((last - sample.end_unix + sample.seconds / 2) / step_s)
             moments.setdefault(-back, []).append((sample, gpu.share_ratio))
-    return Steps(step_s, tuple(tuple(moments[place]) for place in sorted(moments)))
+    # Of the GPU that most is known of: a step may hold less than its length.
+    seconds = max(sum(sample.seconds for sample in gpu.samples) for gpu in gpus)
+    return Steps(step_s, tuple(tuple(moments[place]) for place in sorted(moments)), seconds)
 
 
 def value(terms: Sequence[Term]) -> float | None:

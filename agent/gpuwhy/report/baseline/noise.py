@@ -160,7 +160,8 @@ def _welch(
     variance = before[0] + after[0]
     if variance <= 0:
         return Difference(step, step, 0.0 if step else 1.0, 0.0, block)
-    freedom = variance**2 / (before[0] ** 2 / before[1] + after[0] ** 2 / after[1])
+    # By shares of the variance, since the square of a small one is 0.
+    freedom = 1 / ((before[0] / variance) ** 2 / before[1] + (after[0] / variance) ** 2 / after[1])
     error = math.sqrt(variance)
     half = _quantile(LEVEL, freedom) * error
     seen = half + _quantile(2 * (1 - POWER), freedom) * error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from gpuwhy.config import Config
 from gpuwhy.report.weekly import figures, formats, sources
-from gpuwhy.report.weekly.history import Progress, ReportError
+from gpuwhy.report.weekly.history import AskedError, Progress, ReportError
 from gpuwhy.report.weekly.periods import find_zone, parse
 from gpuwhy.report.weekly.types import Report
 
@@ -47,20 +47,26 @@ def show(report: Report, console: Console) -> None:
 
 
 def write(report: Report, form: str, out: Path | None, stdout: TextIO) -> None:
-    """Writes it in a format; a file becomes whole at once. Raises ReportError and OSError."""
+    """Writes it in a format; a file becomes whole at once. Raises ReportError, and OSError of stdout."""
     text = formats.text(report, form)
     if out is None:
         stdout.write(text)
         return
-    if out.exists() and not out.is_file():  # a pipe or a device
-        out.write_bytes(text.encode())
-        return
     part = out.with_name(f".{out.name}.part")
     try:
-        part.write_bytes(text.encode())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+        if out.exists() and not out.is_file():  # a pipe or a device
+            out.write_bytes(text.encode())
+            return
+        try:
+            part.write_bytes(text.encode())
+            part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        # Under the name that was given, not that of the part.
+        raise ReportError(
+            f"{out} cannot be written: {error.strerror}; check the path, its permissions and the room on its disk"
+        ) from error
 
 
-__all__ = ["ReportError", "make", "show", "write"]
+__all__ = ["AskedError", "ReportError", "make", "show", "write"]

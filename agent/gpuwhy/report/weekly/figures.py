@@ -25,7 +25,7 @@ from gpuwhy.report.weekly.history import (
 )
 from gpuwhy.report.weekly.history import Group as Key
 from gpuwhy.report.weekly.past import Measured, shifts, worse_since
-from gpuwhy.report.weekly.periods import HOUR_S, Period
+from gpuwhy.report.weekly.periods import HOUR_S, SETTLED_S, Period
 from gpuwhy.report.weekly.types import (
     SCHEMA,
     About,
@@ -62,8 +62,10 @@ LABELS: dict[str, tuple[str, ...]] = {
 # A loss is confirmed where its cause is named and so much of the judged time was measured with all signals.
 CONFIRMED_MEASURED = 0.9
 UNNAMED = {"undetermined", "unreported"}
-# A week before counts if so much of its hours were seen.
+# A week before counts if so much of its hours were seen; its hours are compared if as much of it was seen as of the
+# period, or about as much: a half of a week has lost half as much.
 SEEN = 0.5
+ALIKE = 0.05
 # Fewer measured GPU-hours than this are too few to call a group worse; and so much less efficient it has to be,
 # both as a difference and against what it was.
 LEAST_MEASURED_H = 12.0
@@ -96,10 +98,13 @@ Free is time in which no process held the GPU. It is spare capacity, and no loss
 A loss is confirmed in hours in which its cause is named and at least {100 * CONFIRMED_MEASURED:.0f} % of the time
 judged on that host, or of that workload, was measured. All other loss is to be investigated first.
 
-Where workloads share a GPU, each has losses of its own, so that their sum may exceed the GPU's.
+Where workloads share a GPU, each has losses of its own, so that their sum may exceed the GPU's. A cause is that of each
+workload, which may be another than the GPU's: by cause, workloads need not add up to hosts and fleet.
 
 Weeks before are the same days of the calendar, whole weeks earlier. One counts if at least
-{100 * SEEN:.0f} % of its hours were seen. Of those that count, up to {WEEKS_BEFORE}, the median is taken.
+{100 * SEEN:.0f} % of its hours were seen; with its shares that is enough, with its hours only if it was seen for as
+much of its time as this period, within {100 * ALIKE:.0f} %. Of those that count, up to {WEEKS_BEFORE}, the median is
+taken.
 
 Worse are groups whose efficiency is at least {100 * LEAST_DROP:.0f} points, and {100 * LEAST_DROP_SHARE:.0f} %, below
 the median of their own weeks before, with {LEAST_MEASURED_H:.0f} measured GPU-hours or more in each. Since when is
@@ -149,7 +154,7 @@ class _Figures:
         return Report(
             schema=SCHEMA,
             about=about,
-            headline=words.headline(fleet, fixes, about.name),
+            headline=words.headline(fleet, fixes, about),
             notes=tuple(self._notes(about, fleet, groups)),
             definitions=DEFINITIONS,
             gpus=len({key[:3] for key in self._now.gpus}),
@@ -193,11 +198,16 @@ class _Figures:
         yield from (note.replace("`", "'") for note in self._history.notes)
         whole = self._settings.period.whole
         if not about.complete:
-            yield f"The period is not over: {about.hours_expected} of its {whole.hours} hours are in this report."
+            over = self._settings.generated_unix >= whole.end_unix
+            yield (
+                f"The period's last hour ended just now and may not be kept yet: ask again in {SETTLED_S // 60} minutes. "
+                if over
+                else "The period is not over: "
+            ) + f"{about.hours_expected} of its {whole.hours} hours are in this report."
         if not fleet.hours.observed:
             yield (
-                f"No GPU was observed between {about.start} and {about.end}: the agent did not run, or its history "
-                "begins later."
+                f"No GPU was observed between {about.start} and {about.end}: the agent did not run, its first full hour is "
+                "not over, or its history begins later."
             )
             return
         if about.hours_seen < about.hours_expected:
@@ -215,6 +225,12 @@ class _Figures:
             yield "There is no week before that was seen for at least half, so nothing is compared."
         elif not self._weeks[0].available:
             yield "The week before was seen for less than half of its hours, so nothing is compared with it alone."
+        elif not self._alike(self._weeks[0]):
+            week = self._weeks[0]
+            yield (
+                f"The week before was seen in {week.hours_seen} of {week.hours_expected} hours, this period in "
+                f"{about.hours_seen} of {about.hours_expected}: shares are compared, hours are not."
+            )
         if not any(group.level == "workload" for group in groups):
             yield "No workload was named in this time, so losses are ranked by host."
 
@@ -261,6 +277,11 @@ class _Figures:
 
     def _comparable(self, number: int) -> bool:
         return len(self._weeks) > number and self._weeks[number].available
+
+    def _alike(self, week: Week) -> bool:
+        """Whether a week was seen for as much of its time as the period, so that hours can be compared."""
+        now = _seen(self._now) / self._now.span.hours
+        return week.available and abs(week.hours_seen / week.hours_expected - now) <= ALIKE
 
     def _losses(self, level: str, row: Row) -> tuple[Loss, ...]:
         if level == "fleet" and self._now.table("instance"):
@@ -415,17 +436,17 @@ class _Figures:
             ),
         ]
         for name, unit, good, value, befores in rows:
-            known = [
-                before
+            counted = [
+                before if week.available and (unit == "ratio" or self._alike(week)) else None
                 for before, week in zip(befores, self._weeks, strict=True)
-                if week.available and before is not None
             ]
+            known = [before for before in counted if before is not None]
             yield Change(
                 name=name,
                 unit=unit,
                 good=good,
                 now=value,
-                before=befores[0] if self._comparable(0) else None,
+                before=counted[0] if counted else None,
                 median=median(known) if known else None,
                 available=len(known),
             )

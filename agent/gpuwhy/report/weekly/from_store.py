@@ -24,6 +24,11 @@ from gpuwhy.report.weekly.periods import HOUR_S, Span
 from gpuwhy.store import GpuRow, Reader, StoreError, WorkloadRow
 from gpuwhy.verdict.types import TimeSplit
 
+_PLAYED = (
+    "The history holds recordings that were played into it: these are not this host's own hours, and at a speed other "
+    "than 1 they hold more time than passed."
+)
+
 
 def read(path: Path, spans: tuple[Span, ...], progress: Progress) -> History:
     """The period, and the spans before it. Raises ReportError."""
@@ -56,11 +61,7 @@ def _read(store: Reader, path: Path, spans: tuple[Span, ...], progress: Progress
                     places.setdefault(group, set()).add(each.gpu.host)
         windows.append(Window(span, gatherer.tables, gpus))
         progress(number + 1, len(spans))
-    notes = (
-        ("The history holds recordings that were played into it: these are not this host's own hours.",)
-        if "replay" in sources
-        else ()
-    )
+    notes = (_PLAYED,) if "replay" in sources else ()
     name = f"local history of {', '.join(hosts) or 'this host'} ({path})"
     found = {group: tuple(sorted(seen)) for group, seen in places.items()}
     return History(name, windows[0], tuple(windows[1:]), found, notes)

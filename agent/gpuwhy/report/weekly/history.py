@@ -37,6 +37,10 @@ class ReportError(Exception):
     """No report can be made; the message says why and what to do."""
 
 
+class AskedError(ReportError):
+    """What was asked for is no period or time zone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """GPU-seconds of each hour of a span, by level. What is not there is 0.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
-from gpuwhy.report.weekly.history import ReportError
+from gpuwhy.report.weekly.history import AskedError, ReportError
 
 HOUR_S = 3600
-# What ends now is read up to the last full hour, once Prometheus has recorded it.
-SETTLED_S = 360
+# What ends now is read up to the last full hour, once it is recorded: a slow source is two minutes behind.
+SETTLED_S = 180
 MOST_DAYS = 92
-FORMS = "last-week, this-week, 7d (any number of days), 2026-W48, or 2026-11-23..2026-11-30 (up to the second, without it)"
+FORMS = "last-week, this-week, today, yesterday, 7d (any number of days), 2026-W48, or 2026-11-23..2026-11-30 (up to the second, without it)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Period:
 
 
 def find_zone(name: str) -> tuple[tzinfo, str]:
-    """The time zone of that name, or the host's for "", and what to call it. Raises ReportError."""
+    """The time zone of that name, or the host's for "", and what to call it. Raises AskedError."""
     name = name or os.environ.get("TZ", "").lstrip(":")
     try:
         if name:
@@ -84,25 +84,29 @@ def find_zone(name: str) -> tuple[tzinfo, str]:
     except FileNotFoundError:
         return timezone.utc, "UTC"
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ReportError(
+        raise AskedError(
             f"there is no time zone {name[:60]!r} on this host: give --timezone a name such as Europe/Berlin "
             "(package tzdata has them), or UTC"
         ) from error
 
 
 def parse(text: str, zone: tzinfo, now_unix: float) -> Period:
-    """The period of that name. Raises ReportError for what is none, or has not begun."""
+    """The period of that name. Raises AskedError for what is none, and ReportError for what has not begun."""
     now = datetime.fromtimestamp(now_unix, zone)
     monday = _midnight(now.date() - timedelta(days=now.weekday()), zone)
     if text == "last-week":
         return _week(_days(monday, -7), now)
     if text == "this-week":
         return _week(monday, now)
+    if text in {"today", "yesterday"}:
+        day = now.date() - timedelta(days=text == "yesterday")
+        start = _midnight(day, zone)
+        return _period(f"{text}, {day}", start, _days(start, 1), now)
     if match := re.fullmatch(r"(\d{1,3})d", text):
         days = int(match[1])
         if not 1 <= days <= MOST_DAYS:
-            raise ReportError(f"--period {text} is not from 1d to {MOST_DAYS}d")
-        end = _full_hour(now)
+            raise AskedError(f"--period {text} is not from 1d to {MOST_DAYS}d")
+        end = _full_hour(now - timedelta(seconds=SETTLED_S))
         return _period(f"the last {days} days" if days > 1 else "the last day", _days(end, -days), end, now)
     try:
         if match := re.fullmatch(r"(\d{4})-W(\d{2})", text):
@@ -112,12 +116,12 @@ def parse(text: str, zone: tzinfo, now_unix: float) -> Period:
             first, end_day = (date.fromisoformat(each) for each in match.groups())
             start, end = _midnight(first, zone), _midnight(end_day, zone)
         else:
-            raise ReportError(f"--period {text[:60]!r} is none of {FORMS}")
+            raise AskedError(f"--period {text[:60]!r} is none of {FORMS}")
     except (ValueError, OverflowError) as error:
-        raise ReportError(f"--period {text[:60]!r} names a day that is in no calendar: {error}") from error
+        raise AskedError(f"--period {text[:60]!r} names a day that is in no calendar: {error}") from error
     days = (end_day - first).days
     if not 1 <= days <= MOST_DAYS:
-        raise ReportError(
+        raise AskedError(
             f"--period {text} has {days} days: give from 1 to {MOST_DAYS}; the second day is not in it"
         )
     if days == 7 and first.weekday() == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gpuwhy.report.weekly.types import Change, Explained, Fix, Group, Loss, Report
+from gpuwhy.report.weekly.types import About, Change, Explained, Fix, Group, Loss, Report
 
 LEVEL_NAMES = {
     "gpu": "GPU",
@@ -173,11 +173,17 @@ def _follows(first: str, second: str) -> bool:
     )
 
 
-def headline(fleet: Group, fixes: Sequence[Fix], period: str) -> str:
+def rest(report: Report) -> str:
+    """What is lost beside what to fix first, "" for nothing to speak of."""
+    left = report.fleet.hours.lost - sum(fix.loss.hours for fix in report.fixes)
+    return f"and {hours(left)} GPU-hours in smaller items" if report.fixes and left >= 0.05 else ""
+
+
+def headline(fleet: Group, fixes: Sequence[Fix], about: About) -> str:
     """The report in one sentence."""
     total = fleet.hours
     if not total.observed:
-        return f"Nothing was observed in {period}."
+        return f"Nothing was observed in {about.name}."
     if not total.measured:
         first = f"{hours(total.observed)} GPU-hours were observed, and what was useful of them could not be measured"
     else:
@@ -188,13 +194,18 @@ def headline(fleet: Group, fixes: Sequence[Fix], period: str) -> str:
         measured = total.measured / total.observed
         if measured < 0.9:
             first += f", as far as measured ({percent(measured)} of the time)"
+    free = total.free or 0.0
+    if free >= 0.005 * total.observed:
+        first += f", {hours(free)} ({percent(free / total.observed)}) were free"
     by_verdict: dict[str, float] = {}
     for loss in fleet.losses:
         by_verdict[loss.verdict] = by_verdict.get(loss.verdict, 0.0) + loss.hours
     if not by_verdict:
         return f"{first}; nothing was lost to a cause."
     verdict = max(by_verdict, key=lambda each: by_verdict[each])
-    text = f"{first}; {verdict} cost {hours(by_verdict[verdict])}"
+    price = about.price_per_gpu_hour
+    spent = f" ({money(by_verdict[verdict] * price, about.currency)})" if price else ""
+    text = f"{first}; {verdict} cost {hours(by_verdict[verdict])} GPU-hours{spent}"
     leading = next((fix for fix in fixes if fix.loss.verdict == verdict), None)
     if leading is None:
         return f"{text}."

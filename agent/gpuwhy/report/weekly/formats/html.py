@@ -60,6 +60,7 @@ def text(report: Report) -> str:
         share=words.share,
         difference=words.difference,
         explained=words.explained,
+        rest=words.rest,
         tables=[(level, title, report.of(level)) for level, title in TABLES],
         most=MOST_GROUPS,
         in_full=IN_FULL,

@@ -115,6 +115,9 @@ def _fixes(report: Report) -> Iterator[str]:
             yield from (f"   - {step}" for step in fix.steps)
             if fix.confirm:
                 yield f"   - {fix.confirm}"
+    if words.rest(report):
+        yield ""
+        yield f"{words.rest(report)}."
     yield ""
 
 

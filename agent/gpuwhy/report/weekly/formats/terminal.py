@@ -119,6 +119,8 @@ def _fixes(report: Report, console: Console) -> None:
             console.print(Padding(Text("; ".join(fix.evidence), style="dim"), (0, 0, 0, 5)))
             for step in fix.steps[:2]:
                 console.print(Padding(Text(f"- {step.replace('`', '')}"), (0, 0, 0, 5)))
+    if words.rest(report):
+        console.print(Padding(Text(words.rest(report), style="dim"), (0, 0, 0, 5)))
 
 
 def _losses(report: Report, console: Console) -> None:
