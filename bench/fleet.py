@@ -1,7 +1,7 @@
 """What a fleet of 1,000 GPUs costs Prometheus: recording rules, alerts, and the queries of each dashboard.
 
 The load is made up: hosts of 8 GPUs, one host in ten split by MIG, 200 workloads, and on each GPU four causes in
-turn, with all children of all counters. As in life, the last hour is in the memory of a real Prometheus (its head):
+turn, and four more that occurred before: their counters are there and stand still. As in life, the last hour is in the memory of a real Prometheus (its head):
 65 minutes of all series every 30 s, and what the rules recorded every 5 minutes of them. Before it stand two weeks
 of recorded series as blocks on disk, hourly, which are the newest values of the rules times a random factor. The
 head is filled by remote write: what a scrape reports of itself has the time of today, and a head takes nothing that
@@ -58,7 +58,7 @@ SCRAPE_S = 30
 RAW_S = 65 * 60
 WEEKS_S = 14 * 86400
 GPUS = 8  # of a host
-CAUSES_OF_A_GPU = 4
+CAUSES_OF_A_GPU, CAUSES_BEFORE = 4, 4  # in the hour, and in the days before it
 WORKLOADS, OWNERS = 200, 25
 INTERVAL_S = 5.0
 TARGET_RULES_S, TARGET_DASHBOARD_S = 2.0, 3.0
@@ -81,8 +81,11 @@ class Host:
         self._rows = [facts for index in range(GPUS) for facts in self._gpu(index, mig=mig)]
         ledger = Ledger()
         owners = {facts.key: self._random.choice(workloads) for facts in self._rows}
-        causes = {facts.key: self._random.sample(CAUSES, CAUSES_OF_A_GPU) for facts in self._rows}
-        for turn in range(CAUSES_OF_A_GPU):
+        turns = CAUSES_BEFORE + CAUSES_OF_A_GPU
+        causes = {facts.key: self._random.sample(CAUSES, turns) for facts in self._rows}
+        exposition = Exposition(clock=lambda: 0.0, process=CollectorRegistry())
+        started: dict[str, float] = {}
+        for turn in range(turns):
             end = (turn + 1) * INTERVAL_S
             verdicts = [self._judge(row, causes[row.key][turn], owners[row.key], end) for row in self._rows]
             host = HostIncrements(
@@ -90,35 +93,41 @@ class Host:
             )
             ledger.credit(verdicts, host, {verdict.gpu.key: verdict for verdict in verdicts})
             ledger.tick(0.004)
+            if turn == CAUSES_BEFORE - 1:
+                started = self._scrape(ledger, exposition)
         self._seconds = CAUSES_OF_A_GPU * INTERVAL_S
+        self._samples = tuple(
+            self._sample(series, started.get(series, 0.0), value)
+            for series, value in self._scrape(ledger, exposition).items()
+        )
+
+    def scrapes(self, stretch: Stretch) -> Iterator[bytes]:
+        """What remote write sends of these times."""
+        grown = [(at - NOW_S + RAW_S) / self._seconds for at in stretch.times]
+        always = [1.0] * len(grown)
+        for labels, start, gain in self._samples:
+            yield stretch.series(labels, [start + gain * times for times in grown])
+        up = {"__name__": "up", "job": "gpuwhy", "instance": self.name}
+        yield stretch.series(encoded(up), always)
+
+    def _scrape(self, ledger: Ledger, exposition: Exposition) -> dict[str, float]:
+        ledger.credit([], None, {})  # what was only just shown at 0 counts with the next interval
         health = Health(
             {facts.key: True for facts in self._rows},
             {"nvml-gpm": True, "nvml": True, "host": True},
             last_sample_unix_s=NOW_S - 1.0,
             expected_gpus=GPUS,
         )
-        exposition = Exposition(clock=lambda: 0.0, process=CollectorRegistry())
         exposition.publish(ledger.snapshot(health, taken_s=0.0, interval_s=INTERVAL_S))
         text = exposition.scrape(Format.OPENMETRICS).decode()
-        self._samples = tuple(self._sample(*each) for each in history.samples(text, self.name))
-
-    def scrapes(self, stretch: Stretch) -> Iterator[bytes]:
-        """What remote write sends of these times."""
-        grown = [(at - NOW_S + RAW_S) / self._seconds for at in stretch.times]
-        always = [1.0] * len(grown)
-        for labels, value, counts in self._samples:
-            yield stretch.series(labels, [value * times for times in (grown if counts else always)])
-        up = {"__name__": "up", "job": "gpuwhy", "instance": self.name}
-        yield stretch.series(encoded(up), always)
+        return {series: float(value) for series, value in history.samples(text, self.name)}
 
     @staticmethod
-    def _sample(series: str, value: str) -> tuple[bytes, float, bool]:
+    def _sample(series: str, start: float, value: float) -> tuple[bytes, float, float]:
+        """The series, where it stands at the start, and what it gains in the time of the turns."""
         name, _, labels = series.partition("{")
-        return (
-            encoded({"__name__": name, **dict(SERIES.findall(labels))}),
-            float(value),
-            name.endswith("_total"),
-        )
+        own = encoded({"__name__": name, **dict(SERIES.findall(labels))})
+        return (own, start, value - start) if name.endswith("_total") else (own, value, 0.0)
 
     def _gpu(self, index: int, *, mig: bool) -> Iterator[GpuFacts]:
         whole = GpuFacts(

@@ -25,6 +25,7 @@ def scrape(name: str, wanted: Format) -> str:
         for judged in stages.feed(reading):
             shown.update({verdict.gpu.key: now.update(verdict) for verdict in judged.verdicts})
             ledger.credit(judged.verdicts, judged.host, shown)
+    ledger.credit([], None, shown)
     for (signal, reason), count in stages.normaliser.rejected.items():
         ledger.reject(signal, reason, count)
     health = Health({gpu.key: True for gpu in recording.gpus}, {"replay": True}, last_sample_unix_s=last)

@@ -79,10 +79,11 @@ Origin = Literal[
 
 # When it shows:
 #   agent   from the start, counters at 0 with all children, for as long as the row is known
+#   cause   from when its cause first occurs, counters at 0 until that was scraped, for as long as the row is known
 #   read    from the first time it was read
 #   driver  from the first time it was read, and gone while readings are stale
 #   now     while the last interval has it, and gone while readings are stale
-Life = Literal["agent", "read", "driver", "now"]
+Life = Literal["agent", "cause", "read", "driver", "now"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ class Series:
 
 def _seconds(field: str, about: str, *own: str) -> Series:
     name = f"{PREFIX}{field}_seconds_total"
-    return Series(name, "counter", "seconds", about, IDENTITY + own, "split", "agent", (("", field),))
+    life: Life = "cause" if own else "agent"
+    return Series(name, "counter", "seconds", about, IDENTITY + own, "split", life, (("", field),))
 
 
 def _workload(stem: str, kind: Kind, unit: str, about: str, *own: str, life: Life = "agent") -> Series:
@@ -327,9 +329,10 @@ SERIES: tuple[Series, ...] = (
         "lost_seconds_total",
         "counter",
         "seconds",
-        "Seconds that a workload lost, by the verdict and cause they are charged to; those that occurred.",
+        "Seconds that a workload lost, by the verdict and cause they are charged to.",
         "verdict",
         "cause",
+        life="cause",
     ),
     _workload("useful_seconds_total", "counter", "seconds", "A workload's seconds at the speed of light."),
     _workload(

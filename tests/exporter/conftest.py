@@ -181,7 +181,8 @@ def host() -> HostIncrements:
 def full(judge: MakeVerdict, facts: MakeFacts, health: Health, host: HostIncrements) -> Snapshot:
     """A snapshot, taken at 100 s, of two GPUs with everything read."""
     ledger = Ledger()
-    verdicts = [judge(facts(0)), judge(facts(1), "healthy", "compute")]
+    split = TimeSplit(5.0, 5.0, 1.0, lost={("starving", "copy"): 3.0}, verdict={("starving", "copy"): 5.0})
+    verdicts = [judge(facts(0), time=split), judge(facts(1), "healthy", "compute")]
     ledger.credit(verdicts, host, {verdict.gpu.key: verdict for verdict in verdicts})
     ledger.xid(verdicts[0].gpu.key, 31)
     ledger.tick(0.02)

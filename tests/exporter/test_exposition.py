@@ -252,7 +252,7 @@ def test_scrapes_and_snapshots_at_once(judge: Make, health: Any, read_bytes: Mak
         while not done.is_set():
             shown = read_bytes(exposition.scrape(Format.TEXT))
             observed = shown.get("observed_seconds_total", gpu="0")
-            assert shown.total("verdict_seconds_total", gpu="0") == observed
+            assert shown.get("measured_seconds_total", gpu="0") == observed
             mine.append(observed)
 
     ledger.add_gpu(judge().gpu)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpuwhy import catalog
 from gpuwhy.exporter import Health, HostIncrements, Ledger
 from gpuwhy.exporter.ledger import LOST_CAUSES
+from gpuwhy.exporter.rows import OWED_INTERVALS
 from gpuwhy.sample.signals import DEVICE
 from gpuwhy.verdict.types import TimeSplit
 from gpuwhy.verdict.vocabulary import CAUSES, VERDICTS
@@ -33,23 +34,61 @@ def test_new_gpu_has_all_children_at_zero(show: Make, facts: Make) -> None:
     ledger = Ledger()
     ledger.add_gpu(facts())
     shown = show(ledger)
-    assert shown.count("verdict_seconds_total") == len(CAUSES)
+    assert shown.count("verdict_seconds_total") == shown.count("lost_seconds_total") == 0
     assert shown.count("reading_rejected_total") == len(DEVICE) * len(catalog.REJECTION_REASONS)
     for name in ("useful", "headroom", "free", "unattributed", "measured", "observed"):
         assert shown.get(f"{name}_seconds_total", gpu="0") == 0.0
     assert shown.get("ticks_missed_total") == 0.0
-    assert shown.total("verdict_seconds_total") == 0.0
 
 
-def test_what_can_be_lost(show: Make, facts: Make) -> None:
+def test_a_cause_is_shown_once_it_occurs(show: Make, judge: Make) -> None:
+    """At 0, until a scrape has seen that, however long it takes: no increase is missed."""
+    ledger = Ledger()
+
+    def copied() -> float | None:
+        return show(ledger).get("verdict_seconds_total", verdict="starving", cause="copy")
+
+    ledger.credit([judge()], None, {}, scraped=0)
+    assert copied() == 0.0
+    ledger.credit([judge()], None, {}, scraped=0)
+    assert copied() == 0.0
+    ledger.credit([], None, {}, scraped=2)
+    assert copied() == 10.0
+    assert show(ledger).count("verdict_seconds_total") == 1
+    ledger.credit([judge()], None, {}, scraped=0)
+    assert copied() == 15.0
+
+
+def test_what_nobody_scrapes_is_not_owed_for_ever(show: Make, judge: Make) -> None:
+    """A first scrape that comes late sees a total, which is no increase, and not 0 with all of it to come."""
+    ledger = Ledger()
+    for _ in range(OWED_INTERVALS):
+        ledger.credit([judge()], None, {}, scraped=0)
+    assert show(ledger).total("verdict_seconds_total") == 0.0
+    ledger.credit([judge()], None, {}, scraped=0)
+    assert show(ledger).total("verdict_seconds_total") == 5.0 * (OWED_INTERVALS + 1)
+
+
+def test_nothing_gained_shows_nothing(show: Make, judge: Make) -> None:
+    """A cause with no seconds has not occurred."""
+    ledger = Ledger()
+    time = TimeSplit(observed=5.0, verdict={("starving", "copy"): 5.0}, lost={("starving", "copy"): 0.0})
+    ledger.credit([judge(time=time)], None, {})
+    assert show(ledger).count("lost_seconds_total") == 0
+    assert show(ledger).get("values_dropped_total") == 0
+
+
+def test_what_can_be_lost(show: Make, judge: Make) -> None:
     """Lost seconds have the causes of starving, pseudo-peak and throttled, and idle except free."""
     ledger = Ledger()
-    ledger.add_gpu(facts())
+    lost = {cause.key: 1.0 for cause in CAUSES}
+    ledger.credit([judge(time=TimeSplit(observed=5.0, lost=lost))], None, {})
     shown = show(ledger)
     assert shown.count("lost_seconds_total") == len(LOST_CAUSES) == 8 + 5 + 8 + 2
     assert shown.get("lost_seconds_total", verdict="idle", cause="held") == 0.0
     assert shown.get("lost_seconds_total", verdict="idle", cause="free") is None
     assert shown.get("lost_seconds_total", verdict="memory-bound") is None
+    assert shown.get("values_dropped_total") == len(CAUSES) - len(LOST_CAUSES)
 
 
 def test_driver_counters_and_host_appear_once_read(show: Make, facts: Make, judge: Make) -> None:
@@ -133,6 +172,7 @@ def test_verdict_seconds_add_up_to_observed(show: Make, judge: Make, times: list
     ledger = Ledger()
     for time in times:
         ledger.credit([judge(time=time)], None, {})
+    ledger.credit([], None, {})
     shown = show(ledger)
     observed = sum(time.observed for time in times)
     assert shown.total("verdict_seconds_total") == pytest.approx(observed)
@@ -172,6 +212,7 @@ def test_verdict_gauges_come_from_the_shown_verdict(show: Make, judge: Make) -> 
     ledger = Ledger()
     shown_as = judge(verdict="healthy", cause="compute", confidence=0.9)
     ledger.credit([judge()], None, {shown_as.gpu.key: shown_as})
+    ledger.credit([], None, {shown_as.gpu.key: shown_as})
     shown = show(ledger)
     assert {name: shown.get("verdict", verdict=name) for name in VERDICTS} == {
         name: float(name == "healthy") for name in VERDICTS
@@ -195,6 +236,7 @@ def test_bad_gain_is_dropped_and_counted(show: Make, judge: Make, bad: Any) -> N
     time = TimeSplit(observed=5.0, verdict={("starving", "copy"): bad})
     ledger.credit([judge(time=time, increments={"energy_joules": bad})], None, {})
     ledger.credit([judge(increments={"energy_joules": 8.0})], None, {})
+    ledger.credit([], None, {})
     shown = show(ledger)
     assert shown.get("energy_joules_total") == 8.0
     assert shown.get("verdict_seconds_total", verdict="starving", cause="copy") == 5.0
@@ -211,7 +253,7 @@ def test_words_outside_the_vocabulary_are_dropped_and_counted(show: Make, judge:
     ledger.reject("sm_active_ratio", "odd")
     shown = show(ledger)
     assert shown.get("values_dropped_total") == 6
-    assert shown.count("verdict_seconds_total") == len(CAUSES)
+    assert shown.count("verdict_seconds_total") == 0
     assert shown.count("host_cpu_seconds_total") == 0
     assert shown.count("clock_event_seconds_total") == len(catalog.CLOCK_REASONS)
 

@@ -45,6 +45,8 @@ def test_a_replay_is_kept_where_a_file_is_named(file: Path) -> None:
     for _ in range(2):
         agents.append(Agent(config))
         agents[-1].run()
+        agents[-1]._ledger.credit([], None, {})  # what nobody has scraped yet
+        agents[-1]._publish()
     with Reader(file) as history:
         rows, held = list(history.minutes(*FOREVER)), list(history.workload_minutes(*FOREVER))
         assert {row.gpu.source for row in rows} == {"replay"}

@@ -67,6 +67,7 @@ class Exposition:
             ProcessCollector(registry=process)
         self._process = process
         self._latest: Snapshot | None = None
+        self._scraped = 0
         self._asked = {(wanted, compressed): -math.inf for wanted in Format for compressed in (False, True)}
         self._published = threading.Event()
         self._stopping = False
@@ -89,6 +90,11 @@ class Exposition:
         """Whether the latest snapshot is too old to speak about now."""
         return self._latest is not None and self._latest.stale(self._clock())
 
+    @property
+    def scraped(self) -> int:
+        """``Snapshot.judged`` of the newest snapshot that a scrape was answered from, 0 before the first."""
+        return self._scraped
+
     def publish(self, snapshot: Snapshot) -> None:
         """Answer scrapes from this snapshot from now on."""
         self._latest = snapshot
@@ -99,10 +105,13 @@ class Exposition:
         now_s = self._clock()
         self._asked[wanted, compressed] = now_s
         page = self._pages.get((wanted, compressed))
-        if page is not None and self._current(page, now_s):
-            return page.content
-        with self._lock:
-            return self._render(wanted, compressed)
+        if page is None or not self._current(page, now_s):
+            with self._lock:
+                self._render(wanted, compressed)
+                page = self._pages[wanted, compressed]
+        if page.snapshot is not None:
+            self._scraped = max(self._scraped, page.snapshot.judged)
+        return page.content
 
     def start(self) -> None:
         """Render ahead of scrapes from now on."""

@@ -1,7 +1,8 @@
 """The agent's running totals and latest values, kept by the sampling thread alone.
 
-The agent's own counters start at 0 with every child present, because Prometheus counts an increase
-only from a value it has seen. They are never restored after a restart: a restored counter that is
+The agent's own counters start at 0, because Prometheus counts an increase only from a value it has
+seen. Those by cause are shown once the cause occurred, at 0 until a scrape has seen that: of 54 that
+a GPU could have, few ever move. They are never restored after a restart: a restored counter that is
 behind the last scrape would be counted twice.
 """
 
@@ -30,13 +31,13 @@ from gpuwhy.source import GpuFacts
 from gpuwhy.verdict import vocabulary
 from gpuwhy.verdict.types import NO_DATA, CauseKey, Verdict
 
-VERDICT_CAUSES: tuple[CauseKey, ...] = tuple(cause.key for cause in vocabulary.CAUSES)
 LOST_CAUSES: tuple[CauseKey, ...] = tuple(
     cause.key
     for cause in vocabulary.CAUSES
     if cause.verdict in {vocabulary.STARVING, vocabulary.PSEUDO_PEAK, vocabulary.THROTTLED}
     or (cause.verdict == vocabulary.IDLE and cause.name != "free")
 )
+_LOST = frozenset(LOST_CAUSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,6 @@ class _GpuRow(Row):
         self.last: Verdict | None = None
         self.now: Verdict | None = None
         self.unread = 0  # intervals without a device reading, up to the last one
-        self.start(_VERDICT_SECONDS, VERDICT_CAUSES)
-        self.start(_LOST_SECONDS, LOST_CAUSES)
         for series in _SPLITS:
             self.start(series, [()])
         for series in _INCREMENTS:
@@ -138,18 +137,28 @@ class Ledger:
         return self._workloads.add(facts.key, self._gpus[facts.key].identity, workloads)
 
     def credit(
-        self, verdicts: Sequence[Verdict], host: HostIncrements | None, now: Mapping[GpuKey, Verdict]
+        self,
+        verdicts: Sequence[Verdict],
+        host: HostIncrements | None,
+        now: Mapping[GpuKey, Verdict],
+        *,
+        scraped: int | None = None,
     ) -> None:
         """Credit one judged interval: each GPU's own verdict to the counters, ``now`` to the gauges.
 
-        ``host`` is None when the host was not read. A GPU that is new gets its row here.
+        ``host`` is None when the host was not read. A GPU that is new gets its row here. ``scraped`` is the
+        ``Snapshot.judged`` of the newest snapshot that was scraped, None = the one before this interval.
         """
+        seen = self._judged if scraped is None else scraped
         self._judged += 1
+        for row in self._gpus.values():
+            row.settle(seen, self._judged)
+        self._workloads.settle(seen, self._judged)
         for verdict in verdicts:
             self.add_gpu(verdict.gpu)
             self._credit_gpu(self._gpus[verdict.gpu.key], verdict)
         self._dropped += self._workloads.credit(
-            verdicts, {key: row.identity for key, row in self._gpus.items()}
+            verdicts, {key: row.identity for key, row in self._gpus.items()}, self._judged
         )
         for key, row in self._gpus.items():
             row.now = now.get(key)
@@ -196,6 +205,7 @@ class Ledger:
             gpus=tuple(GpuNow(row.facts, health.gpu_up.get(key), row.now) for key, row in rows),
             sources=tuple(health.source_up),
             dropped=self._dropped,
+            health=health,
         )
 
     def _add(self, row: Row, series: Series, child: Child, gain: object) -> None:
@@ -205,10 +215,13 @@ class Ledger:
     def _credit_gpu(self, row: _GpuRow, verdict: Verdict) -> None:
         row.last = verdict
         row.unread = row.unread + 1 if verdict.key == NO_DATA else 0
-        for cause, seconds in verdict.time.verdict.items():
-            self._add(row, _VERDICT_SECONDS, cause, seconds)
-        for cause, seconds in verdict.time.lost.items():
-            self._add(row, _LOST_SECONDS, cause, seconds)
+        for series, known, gains in (
+            (_VERDICT_SECONDS, vocabulary.CAUSE_BY_KEY, verdict.time.verdict),
+            (_LOST_SECONDS, _LOST, verdict.time.lost),
+        ):
+            for cause, seconds in gains.items():
+                if not (cause in known and row.occur(series, cause, seconds, self._judged)):
+                    self._dropped += 1
         for series in _SPLITS:
             self._add(row, series, (), getattr(verdict.time, series.fields[0][1]))
         for series in _INCREMENTS:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuwhy.catalog import PREFIX, SERIES_BY_NAME, WORKLOAD, Series
-from gpuwhy.exporter.rows import Child, Row, is_gain
+from gpuwhy.exporter.rows import Child, Row
 from gpuwhy.exporter.snapshot import GpuKey
 from gpuwhy.exporter.textformat import sample_prefix
 from gpuwhy.sample import Tenant, Workload
@@ -25,7 +25,7 @@ _SHARE = SERIES_BY_NAME[f"{PREFIX}workload_share_ratio"]
 
 
 class _WorkloadRow(Row):
-    __slots__ = ("labels", "owed", "profile", "ratio", "tenants")
+    __slots__ = ("labels", "profile", "ratio", "tenants")
 
     def __init__(self, identity: Mapping[str, str], workload: Workload) -> None:
         names = (workload.kind, workload.name, workload.namespace, workload.owner)
@@ -34,9 +34,7 @@ class _WorkloadRow(Row):
         self.ratio: float | None = None  # None = not in the last interval
         self.profile = ""
         self.tenants: dict[Tenant, None] = {}
-        self.owed: dict[CauseKey, float] = {}  # of causes that were not yet shown at 0
         self.start(_VERDICT, [(verdict,) for verdict in vocabulary.VERDICTS])
-        self.start(_LOST, [])
         for series in (_USEFUL, _MEASURED):
             self.start(series, [()])
 
@@ -71,8 +69,19 @@ class WorkloadRows:
         """Drops the rows of a GPU that is gone for good."""
         self._rows.pop(key, None)
 
-    def credit(self, verdicts: Sequence[Verdict], identities: Mapping[GpuKey, Mapping[str, str]]) -> int:
-        """Counts one interval; how many values could not be. ``identities`` are the labels of each GPU."""
+    def settle(self, scraped: int, interval: int) -> None:
+        """``Row.settle`` for all of them."""
+        for rows in self._rows.values():
+            for row in rows.values():
+                row.settle(scraped, interval)
+
+    def credit(
+        self, verdicts: Sequence[Verdict], identities: Mapping[GpuKey, Mapping[str, str]], interval: int
+    ) -> int:
+        """Counts one interval, which has this number; how many values could not be.
+
+        ``identities`` are the labels of each GPU.
+        """
         if not verdicts:
             return 0
         dropped = 0
@@ -88,12 +97,9 @@ class WorkloadRows:
             rows = self._rows.setdefault(key, {})
             for row in rows.values():
                 row.ratio, row.tenants = None, {}
-                for cause, seconds in row.owed.items():
-                    row.add(_LOST, cause, seconds)
-                row.owed = {}
             for each in verdict.workloads:
                 row, _ = self._row(rows, identities[key], each.workload)
-                dropped += self._count(row, each)
+                dropped += self._count(row, each, interval)
         for workload, last_s in list(self._last_s.items()):
             if self._now_s - last_s > self._retention_s:
                 self._drop(workload)
@@ -151,7 +157,7 @@ class WorkloadRows:
         for rows in self._rows.values():
             rows.pop(workload, None)
 
-    def _count(self, row: _WorkloadRow, verdict: WorkloadVerdict) -> int:
+    def _count(self, row: _WorkloadRow, verdict: WorkloadVerdict, interval: int) -> int:
         row.ratio = (row.ratio or 0.0) + verdict.ratio
         row.profile = verdict.profile
         for tenant in verdict.tenants[:MOST_RUNS]:
@@ -161,15 +167,11 @@ class WorkloadRows:
             (_MEASURED, (), verdict.time.measured),
         ]
         gains += [(_VERDICT, (name,), seconds) for (name, _), seconds in verdict.time.verdict.items()]
-        for cause, seconds in verdict.time.lost.items():
-            if cause in self._lost and not row.has(_LOST, cause) and is_gain(seconds):
-                row.start(_LOST, [cause])
-                row.owed[cause] = seconds  # Prometheus counts from the first value that it sees
-            elif cause in row.owed and is_gain(seconds):
-                row.owed[cause] += seconds
-            else:
-                gains.append((_LOST, cause, seconds))
-        return sum(not row.add(*gain) for gain in gains)
+        refused = sum(not row.add(*gain) for gain in gains)
+        return refused + sum(
+            not (cause in self._lost and row.occur(_LOST, cause, seconds, interval))
+            for cause, seconds in verdict.time.lost.items()
+        )
 
 
 def _runs(row: _WorkloadRow) -> list[str]:

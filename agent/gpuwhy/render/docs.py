@@ -150,10 +150,11 @@ seconds.""",
 }
 _LIVES = {
     "agent": "from the start, counters from 0",
+    "cause": "from when the cause occurs, counters from 0",
     "read": "from the first time that it was read",
     "driver": "from the first time that it was read, and not while readings are stale",
     "now": "while the last interval has it, and not while readings are stale",
-    "workload": "from when the workload is seen, or the cause occurs, counters from 0, until it is long gone",
+    "workload": "from when the workload is seen, counters from 0, until it is long gone",
 }
 
 

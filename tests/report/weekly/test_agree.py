@@ -127,7 +127,7 @@ def scrapes() -> Iterator[str]:
         for judged in [[], *verdicts(run)]:
             if judged:
                 at += INTERVAL_S
-                ledger.credit(judged, None, {})
+                ledger.credit(judged, None, {}, scraped=exposition.scraped)
             if at % SCRAPE_S and at != last:
                 continue
             exposition.publish(ledger.snapshot(Health(), taken_s=0.0, interval_s=5.0))
