@@ -74,6 +74,7 @@ def test_each_layer_overrides_the_ones_below(file: Path) -> None:
         "agent.host_root": "default",
         "agent.log_level": "flag --log-level",
         "http.listen": "default",
+        "http.web_config_file": "default",
         **{
             option.key: "default"
             for option in options()
@@ -100,6 +101,7 @@ def test_every_option_can_be_set_everywhere(option: config.Option, file: Path) -
         "agent.log_level": "error",
         "agent.host_root": "/host",
         "http.listen": "127.0.0.1:80",
+        "http.web_config_file": "/etc/gpuwhy/web.yaml",
         "workloads.most": "50",
         "workloads.label_length": "64",
         "workloads.retention_seconds": "600",
@@ -495,7 +497,7 @@ MESSAGES: list[tuple[str | bytes, str]] = [
     ("zzz: 1", f"section zzz (F:1) is not known: use any of {SECTIONS}, or remove it"),
     (
         "http: [listen]",
-        "section http is a list (F:1): set it to a mapping with any of listen, or remove it for the defaults",
+        "section http is a list (F:1): set it to a mapping with any of listen, web_config_file, or remove it for the defaults",
     ),
     (
         "just words",

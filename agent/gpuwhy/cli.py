@@ -19,6 +19,7 @@ import click
 import gpuwhy
 from gpuwhy import config as configuration
 from gpuwhy import daemon
+from gpuwhy.exporter import web_config
 from gpuwhy.exporter.http import ListenError
 from gpuwhy.source import DriverMismatchError, NoGpuError, SourceError
 from gpuwhy.source.recorder import Recorder
@@ -719,6 +720,7 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
     from gpuwhy.render import alerts  # noqa: PLC0415  the daemon never needs them
 
     alerts.settled(loaded.config.render)
+    web_config.load(loaded.config.http.web_config_file)
     rows = configuration.describe(loaded)
     # A mapping may be long: it does not push all others aside.
     widths = [min(48, max(len(row[column]) for row in rows)) for column in (0, 1)]

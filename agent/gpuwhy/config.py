@@ -297,6 +297,15 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
             check=_address,
         ),
     ] = ":9837"
+    web_config_file: Annotated[
+        str,
+        _option(
+            "file with TLS, users and headers, in the format of Prometheus's exporters (docs/http.md), read again "
+            "when it changes; empty: plain HTTP for everybody",
+            flag="--web-config-file",
+            expected="the path of a file, or nothing",
+        ),
+    ] = ""
 
     @property
     def address(self) -> tuple[str, int]:

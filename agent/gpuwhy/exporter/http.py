@@ -1,15 +1,18 @@
 """The HTTP server: metrics, status and health, from memory only; no request touches a device.
 
 Every connection has a thread, and there are at most ``max_connections``: a new one beyond that
-closes the one that has been quiet longest, so idle or slow clients cannot keep others out. A
-scraper whose idle connection was closed opens another; Prometheus repeats the request by itself.
+closes the one that has been quiet longest, so idle or slow clients cannot keep others out. One that is
+new or being answered gets a moment first, so that a burst is served in turn. A scraper whose idle
+connection was closed opens another; Prometheus repeats the request by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -26,12 +29,35 @@ from gpuwhy.exporter.answer import TEXT, Answer, text
 from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.textformat import Format
+from gpuwhy.exporter.users import Access
+from gpuwhy.exporter.web_config import NO_SETTINGS, Settings, WebConfig
 
 log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
 _EXAMPLES = "write HOST:PORT, [IPV6]:PORT or :PORT for all addresses, as in :9837 or 127.0.0.1:9837"
+
+
+_TARGET_BYTES = 4096
+_HEAD_BYTES = 32 * 1024
+_HEADER_LINES = 100
+# Asked by whoever restarts the agent, who has no password.
+_OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
+_TLS_FIRST_BYTE = b"\x16"
+# How long a full server leaves alone a connection that asks nothing, and one that is being answered.
+_NEW_S, _ANSWERED_S = 0.25, 1.0
+_SPEAK_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 35\r\n"
+    b"Connection: close\r\n\r\nthis port speaks TLS; ask by https\n"
+)
+_SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 
 class ListenError(Exception):
@@ -60,7 +86,8 @@ class HttpServer:
     """Serves one ``Exposition`` and the daemon's status.
 
     ``status`` returns the JSON of ``/api/v1/status``. A client has ``request_s`` seconds to send its
-    first request and to take an answer, and may be quiet for ``idle_s`` between requests.
+    first request and to take an answer, in all, and may be quiet for ``idle_s`` between requests.
+    ``web`` holds TLS, users and headers; None serves plain HTTP to everybody.
     """
 
     def __init__(
@@ -69,19 +96,22 @@ class HttpServer:
         exposition: Exposition,
         status: Callable[[], bytes],
         *,
-        max_connections: int = 32,
+        page: Page | None = None,
+        web: WebConfig | None = None,
+        max_connections: int = 300,
         request_s: float = 10.0,
         idle_s: float = 120.0,
     ) -> None:
         self._listen = listen
-        self._site = _Site(exposition, status)
+        self._site = _Site(exposition, status, page or Page(exposition))
         self._limits = _Limits(max_connections, request_s, idle_s)
+        self._settings = (lambda: NO_SETTINGS) if web is None else web.current
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> Address:
         """Listen and serve; returns the bound host and port. Raises ``ListenError``."""
-        self._server = _bind(self._listen, self._site, self._limits)
+        self._server = _bind(self._listen, self._site, self._limits, self._settings)
         self._thread = threading.Thread(target=self._server.serve_forever, name="gpuwhy-http", daemon=True)
         self._thread.start()
         host, port = self._server.socket.getsockname()[:2]
@@ -107,10 +137,10 @@ class _Limits:
 class _Site:
     """What each path answers. To add a path, add a case to ``_get``."""
 
-    def __init__(self, exposition: Exposition, status: Callable[[], bytes]) -> None:
+    def __init__(self, exposition: Exposition, status: Callable[[], bytes], page: Page) -> None:
         self._exposition = exposition
         self._status = status
-        self._page = Page(exposition)
+        self._page = page
 
     def get(self, target: str, headers: Message) -> Answer:
         """The answer to a GET; whatever goes wrong is logged and answered with 500."""
@@ -150,53 +180,170 @@ class _Site:
         return text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no interval has been judged yet\n")
 
 
+class _Timed(io.RawIOBase):
+    """A socket as a stream whose reads and writes end, all together, at ``until_s`` (monotonic)."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.until_s = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._hurry()
+        return self._connection.recv_into(buffer)
+
+    def write(self, content: Any) -> int:
+        self._hurry()
+        return self._connection.send(content)
+
+    def _hurry(self) -> None:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+
+
+class _Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """The request's head is not what this server takes."""
+
+    def __init__(self, status: HTTPStatus, said: str) -> None:
+        super().__init__(said)
+        self.answer = text(status, said + "\n")
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     server_version = f"gpuwhy/{__version__}"
     sys_version = ""
-    error_content_type = TEXT
-    error_message_format = "%(code)d %(message)s\n"
-    # Without these two a kept connection waits 40 ms for the client's delayed ACK.
+    # Without this a kept connection waits 40 ms for the client's delayed ACK.
     disable_nagle_algorithm = True
-    wbufsize = 65536
 
     def setup(self) -> None:
         super().setup()
-        self.connection.settimeout(self.server.limits.request_s)
+        self._timed = _Timed(self.connection)
+        self._timed.until_s = time.monotonic() + self.server.limits.request_s
+        self.rfile = io.BufferedReader(self._timed)
+        self.wfile = io.BufferedWriter(self._timed, 65536)
+        self._settings = self.server.settings()
+        self._stranger = _is_stranger(self.connection, self._settings)
 
-    def do_GET(self) -> None:
-        self.server.heard_from(self.connection)
-        self.connection.settimeout(self.server.limits.request_s)
+    def finish(self) -> None:
+        # What could not be sent is given up: closing would try again.
+        with contextlib.suppress(OSError, ValueError):
+            self.wfile.flush()
+
+    def handle_one_request(self) -> None:
+        self.close_connection = True
+        if not self.rfile.peek(1):  # type: ignore[attr-defined]
+            return
+        self._timed.until_s = min(self._timed.until_s, time.monotonic() + self.server.limits.request_s)
+        # Until the request line was read: what the answer needs.
+        self.command, self.request_version, self.requestline = "GET", "HTTP/1.1", ""
+        try:
+            line, headers = self._read_head()
+            self._take(line, headers)
+        except _Refused as refused:
+            self.close_connection = True
+            self.request_version = "HTTP/1.1"  # http.server takes a line that it cannot read for HTTP/0.9
+            self._answer(refused.answer)
+        if self.close_connection:
+            # Closing with bytes unread resets the connection, and the client would lose the answer.
+            _drain(self.connection)
+        self.server.heard_from(self.connection, answered=False)
+        self._timed.until_s = time.monotonic() + self.server.limits.idle_s
+
+    def _read_head(self) -> tuple[bytes, bytes]:
+        """The request line and the header lines with the empty one after them."""
+        line = self.rfile.readline(_TARGET_BYTES + 1)
+        if len(line) > _TARGET_BYTES:
+            raise _Refused(
+                HTTPStatus.REQUEST_URI_TOO_LONG, f"a request line has at most {_TARGET_BYTES} bytes"
+            )
+        _check_line(line)
+        lines: list[bytes] = []
+        size = 0
+        while True:
+            header = self.rfile.readline(_HEAD_BYTES + 1)
+            size += len(header)
+            if size > _HEAD_BYTES or len(lines) > _HEADER_LINES:
+                said = f"a request has at most {_HEADER_LINES} headers with {_HEAD_BYTES} bytes"
+                raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, said)
+            _check_line(header)
+            lines.append(header)
+            if header in {b"\r\n", b"\n"}:
+                return line, b"".join(lines)
+            if header[:1] in b" \t" or b":" not in header:
+                raise _Refused(HTTPStatus.BAD_REQUEST, "a header is one line with a name and a colon")
+
+    def _take(self, line: bytes, headers: bytes) -> None:
+        words = line.split()
+        if len(words) != 3:
+            raise _Refused(HTTPStatus.BAD_REQUEST, "write a method, a path and HTTP/1.1")
+        self.raw_requestline = line
+        stream, self.rfile = self.rfile, io.BytesIO(headers)
+        try:
+            understood = self.parse_request()
+        finally:
+            self.rfile = stream
+        if not understood:
+            return
+        self.server.heard_from(self.connection, answered=True)
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body that nobody reads would be taken for the next request
-        # Authentication belongs here, before anything is answered.
-        self._send(self.server.site.get(self.path, self.headers))
+        settings = self.server.settings()
+        if settings is not self._settings:
+            self.close_connection = True  # the next request comes by the new certificates
+        self._settings = settings
+        target = words[1].decode("latin-1")
+        if self.command not in {"GET", "HEAD"}:
+            refusal = Answer(
+                HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"use GET or HEAD\n", (("Allow", "GET, HEAD"),)
+            )
+            self.close_connection = True
+            self._answer(refusal)
+            return
+        _check_target(target)
+        self._answer(self._kept_out(target.partition("?")[0]) or self.server.site.get(target, self.headers))
+
+    def _kept_out(self, path: str) -> Answer | None:
+        if self._stranger:
+            self.close_connection = True
+            return text(HTTPStatus.FORBIDDEN, "the client's certificate has none of the allowed names\n")
+        users = self._settings.users
+        if users is None or path in _OPEN_PATHS:
+            return None
+        match users.check(self.headers.get("Authorization", "")):
+            case Access.GRANTED:
+                return None
+            case Access.BUSY:
+                said = b"too many passwords are being checked; try again\n"
+                return Answer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, said, (("Retry-After", "5"),))
+            case _:
+                challenge = ("WWW-Authenticate", 'Basic realm="gpuwhy", charset="UTF-8"')
+                return Answer(HTTPStatus.UNAUTHORIZED, TEXT, b"give a user and its password\n", (challenge,))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # What http.server says repeats what the client wrote.
+        del message, explain
+        status = HTTPStatus(code)
+        raise _Refused(status, status.phrase.lower())
+
+    def _answer(self, answer: Answer) -> None:
+        self._timed.until_s = time.monotonic() + self.server.limits.request_s
+        self._send(answer)
         self.wfile.flush()
-        self.server.heard_from(self.connection)
-        self.connection.settimeout(self.server.limits.idle_s)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        # http.server asks for do_METHOD: every other method gets the same answer.
-        if name.startswith("do_"):
-            return self._refuse
-        raise AttributeError(name)
-
-    def _refuse(self) -> None:
-        self.close_connection = True
-        refusal = b"use GET or HEAD\n"
-        self._send(Answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, refusal, (("Allow", "GET, HEAD"),)))
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        for name, value in answer.headers:
+        own = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.content))}
+        headers = {**_SECURITY_HEADERS, **own, **dict(answer.headers), **self._settings.headers}
+        for name, value in headers.items():
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -205,31 +352,71 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.content)
 
     def log_message(self, *args: Any) -> None:
-        log.debug("%s: %s", self.client_address, args)
+        log.debug("%s: %r", self.client_address, args)
+
+
+def _check_line(line: bytes) -> None:
+    if not line.endswith(b"\n"):
+        raise ConnectionAbortedError  # the client went away in the middle
+    if any(mark in line.removesuffix(b"\n").removesuffix(b"\r") for mark in (b"\r", b"\0")):
+        raise _Refused(HTTPStatus.BAD_REQUEST, "a line has neither NUL nor a bare CR")
+
+
+def _check_target(target: str) -> None:
+    path = target.partition("?")[0]
+    if not path.startswith("/"):
+        raise _Refused(HTTPStatus.BAD_REQUEST, "ask for a path that starts with /, without a host")
+    if not (target.isascii() and target.isprintable()) or any(mark in path for mark in ("%", "\\", "//")):
+        raise _Refused(HTTPStatus.BAD_REQUEST, "no path here has //, a backslash or encoded characters")
+    if {".", ".."} & set(path.split("/")):
+        raise _Refused(HTTPStatus.BAD_REQUEST, "no path here has . or .. in it")
+
+
+def _is_stranger(connection: socket.socket, settings: Settings) -> bool:
+    if not settings.allowed_sans or not isinstance(connection, ssl.SSLSocket):
+        return False
+    names: Any = (connection.getpeercert() or {}).get("subjectAltName", ())
+    return not any(value in settings.allowed_sans for _, value in names)
+
+
+def _drain(connection: socket.socket) -> None:
+    until_s = time.monotonic() + 0.5
+    # The socket's own methods, since TLS has nothing to say about bytes that nobody wants.
+    with contextlib.suppress(OSError):
+        _end_tls(connection)
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        while (left_s := until_s - time.monotonic()) > 0:
+            connection.settimeout(left_s)
+            if not socket.socket.recv(connection, 65536):
+                return
 
 
 class _Connection:
-    """One client: its thread, and when it last did something, on the monotonic clock."""
+    """One client: its thread, when it last did something (monotonic), and how long that keeps its place."""
 
-    __slots__ = ("quiet_since_s", "thread")
+    __slots__ = ("keeps_s", "quiet_since_s", "thread")
 
     def __init__(self, thread: threading.Thread) -> None:
         self.quiet_since_s = time.monotonic()
+        self.keeps_s = _NEW_S
         self.thread = thread
 
 
 class _Server(ThreadingMixIn, TCPServer):
     # Not http.server's own: that one asks DNS for the host's name before it serves, which can hang.
-    # TLS belongs into get_request, without the handshake, which is the connection thread's work.
     allow_reuse_address = True
     request_queue_size = 1024  # a burst that overflows it costs its clients a second
 
-    def __init__(self, family: int, address: Any, site: _Site, limits: _Limits) -> None:
+    def __init__(
+        self, family: int, address: Any, site: _Site, limits: _Limits, settings: Callable[[], Settings]
+    ) -> None:
         self.address_family = family
+        self.settings = settings
         self.site = site
         self.limits = limits
         self._connections: dict[socket.socket, _Connection] = {}
-        self._lock = threading.Lock()  # guards _connections
+        self._lock = threading.Condition()  # guards _connections; notified when one ends or was answered
+        self._closing = False
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -246,23 +433,85 @@ class _Server(ThreadingMixIn, TCPServer):
             daemon=True,
         )
         with self._lock:
-            while len(self._connections) >= self.limits.max_connections:
-                self._drop(min(self._connections, key=lambda known: self._connections[known].quiet_since_s))
+            while len(self._connections) >= self.limits.max_connections and not self._closing:
+                self._make_room()
             self._connections[request] = _Connection(thread)
         thread.start()
 
-    def heard_from(self, request: socket.socket) -> None:
-        connection = self._connections.get(request)
-        if connection is not None:
-            connection.quiet_since_s = time.monotonic()
+    def _make_room(self) -> None:
+        """Close the connection that has lost its place first, or wait until one has."""
+        now_s = time.monotonic()
+
+        def left_s(request: socket.socket) -> float:
+            connection = self._connections[request]
+            return connection.quiet_since_s + connection.keeps_s - now_s
+
+        first = min(self._connections, key=left_s)
+        if left_s(first) <= 0:
+            self._drop(first)
+        else:
+            self._lock.wait(left_s(first))
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # The handshake is this thread's work: in the accept loop one silent client would stop all.
+        try:
+            secured = self._secure(request)
+        except Exception:
+            self.handle_error(request, client_address)
+            secured = None
+        if secured is None:
+            self.shutdown_request(request)
+        else:
+            super().process_request_thread(secured, client_address)
+
+    def _secure(self, request: socket.socket) -> socket.socket | None:
+        """The connection to speak HTTP on; None where the first byte is of the wrong protocol."""
+        request.settimeout(self.limits.request_s)
+        context = self.settings().context
+        is_tls = request.recv(1, socket.MSG_PEEK) == _TLS_FIRST_BYTE
+        if context is None:
+            return None if is_tls else request
+        if not is_tls:
+            request.sendall(_SPEAK_TLS)
+            _drain(request)
+            return None
+        secured = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            known = self._connections.pop(request, None)
+            if known is not None:
+                self._connections[secured] = known
+        if known is None:  # dropped meanwhile
+            secured.close()
+            return None
+        try:
+            secured.settimeout(self.limits.request_s)
+            secured.do_handshake()
+        except BaseException:
+            self.shutdown_request(secured)
+            raise
+        return secured
+
+    def heard_from(self, request: socket.socket, *, answered: bool) -> None:
+        """A request came, to be ``answered``; or its answer is done."""
+        with self._lock:
+            connection = self._connections.get(request)
+            if connection is not None:
+                connection.quiet_since_s = time.monotonic()
+                connection.keeps_s = _ANSWERED_S if answered else _NEW_S
+                self._lock.notify()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._connections.pop(request, None)
+            self._lock.notify()
+        _end_tls(request)
         super().shutdown_request(request)
 
     def wake(self) -> None:
         """End the wait for the next client, which else goes on for up to half a second."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -286,19 +535,28 @@ class _Server(ThreadingMixIn, TCPServer):
         """End a connection: its thread wakes from whatever it waits for, and closes the socket."""
         del self._connections[request]
         with contextlib.suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
+            # Not TLS's own, which would pull its state from under the thread that reads.
+            socket.socket.shutdown(request, socket.SHUT_RDWR)
 
 
-def _bind(listen: Address, site: _Site, limits: _Limits) -> _Server:
+def _end_tls(request: socket.socket) -> None:
+    """Say goodbye in TLS, without waiting for the other side to say it too."""
+    if isinstance(request, ssl.SSLSocket):
+        with contextlib.suppress(OSError, ValueError):
+            request.settimeout(0)
+            request.unwrap()
+
+
+def _bind(listen: Address, site: _Site, limits: _Limits, settings: Callable[[], Settings]) -> _Server:
     host, port = listen
     try:
         if host:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, _, _, _, address = found[0]
-            return _Server(family, address, site, limits)
+            return _Server(family, address, site, limits, settings)
         if socket.has_dualstack_ipv6():
-            return _Server(socket.AF_INET6, ("::", port), site, limits)
-        return _Server(socket.AF_INET, ("0.0.0.0", port), site, limits)
+            return _Server(socket.AF_INET6, ("::", port), site, limits, settings)
+        return _Server(socket.AF_INET, ("0.0.0.0", port), site, limits, settings)
     except OSError as error:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise ListenError(

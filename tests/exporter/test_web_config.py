@@ -1,0 +1,353 @@
+"""The file of TLS, users and headers: read strictly, in force on the wire, replaced while running."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+import trustme
+
+from gpuwhy.config import ConfigError
+from gpuwhy.exporter import Exposition, HttpServer, Snapshot
+from gpuwhy.exporter import web_config as module
+from gpuwhy.exporter.users import Access, Users
+from gpuwhy.exporter.web_config import WebConfig
+
+Make = Callable[..., Any]
+HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+MUTUAL = (
+    "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem, "
+    "client_auth_type: RequireAndVerifyClientCert}\n"
+)
+USERS = f"basic_auth_users: {{prom: '{HASH}'}}\n"
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Signs the certificates of server and clients."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, authority: trustme.CA) -> Path:
+    """A folder with the server's certificate and key, and the authority's certificate."""
+    _write_pair(tmp_path, authority.issue_cert("localhost", "127.0.0.1"))
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return tmp_path
+
+
+@pytest.fixture
+def serve(
+    exposition: Exposition, full: Snapshot, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
+    """Starts a server on a free port with this text as its file; returns the port."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    exposition.publish(full)
+    with ExitStack() as stack:
+
+        def start(content: str, **limits: Any) -> int:
+            server = HttpServer(
+                ("127.0.0.1", 0), exposition, lambda: b"{}", web=_config(folder, content), **limits
+            )
+            _, port = server.start()
+            stack.callback(server.stop)
+            return port
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    "content, named",
+    [
+        ("rate_limit: {interval: 1s}", ["rate_limit", "tls_server_config"]),
+        ("tls_server_config: {cert_file: cert.pem}", ["tls_server_config.key_file", "PEM"]),
+        (
+            "tls_server_config: {cert_file: no.pem, key_file: key.pem}",
+            ["cert_file", "'no.pem'", "No such file"],
+        ),
+        ("tls_server_config: {cert_file: ca.pem, key_file: key.pem}", ["cert_file", "'ca.pem'", "belongs"]),
+        ("tls_server_config: {cert_file: cert.pem, key_file: 3}", ["key_file", "3", "quotes"]),
+        ("tls_server_config: {curve_preferences: [X25519]}", ["curve_preferences", "take it out"]),
+        (TLS.replace("}", ", min_version: TLS10}"), ["min_version", "'TLS10'", "TLS12"]),
+        (TLS.replace("}", ", min_version: TLS13, max_version: TLS12}"), ["min_version", "max_version"]),
+        (TLS.replace("}", ", cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}"), ["cipher_suites", "RC4"]),
+        (
+            TLS.replace("}", ", client_auth_type: RequireAnyClientCert}"),
+            ["client_auth_type", "RequireAndVerify"],
+        ),
+        (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), ["client_ca_file"]),
+        (TLS.replace("}", ", client_ca_file: ca.pem}"), ["client_auth_type", "RequireAndVerifyClientCert"]),
+        (TLS.replace("}", ", client_allowed_sans: [a]}"), ["client_auth_type", "client_allowed_sans"]),
+        (MUTUAL.replace("ca.pem", "key.pem"), ["client_ca_file", "'key.pem'", "authority"]),
+        ("http_server_config: {http2: maybe}", ["http2", "'maybe'", "true or false"]),
+        ("http_server_config: {headers: {Set-Cookie: a}}", ["headers.Set-Cookie", "X-Frame-Options"]),
+        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb: c"}}', ["X-Frame-Options", "one line"]),
+        ("basic_auth_users: {prom: secret}", ["'prom'", "htpasswd"]),
+        (f"basic_auth_users: {{prom: '{HASH.replace('$04$', '$31$')}'}}", ["'prom'", "cost 31"]),
+        ("basic_auth_users: [a]", ["basic_auth_users", "name: value"]),
+        ("a: [", ["line 1", "YAML"]),
+        ("x" * 70_000, ["larger"]),
+    ],
+)
+def test_bad_file_names_key_value_and_remedy(folder: Path, content: str, named: list[str]) -> None:
+    """What cannot be used stops the start; a password or hash is never shown."""
+    with pytest.raises(ConfigError) as caught:
+        _config(folder, content)
+    assert all(word in str(caught.value) for word in named), str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_missing_file_names_the_option(tmp_path: Path) -> None:
+    """A path that leads nowhere is an error of the option that has it."""
+    with pytest.raises(ConfigError, match=r"http\.web_config_file is .*No such file"):
+        WebConfig(tmp_path / "web.yaml")
+
+
+@pytest.mark.parametrize(
+    "content", ["", TLS, MUTUAL, USERS, TLS + USERS, "http_server_config: {http2: true}"]
+)
+def test_good_file_is_read(folder: Path, content: str) -> None:
+    """An empty file switches nothing on; relative paths start at the file."""
+    settings = _config(folder, content).current()
+    assert (settings.context is not None) == ("tls" in content)
+    assert (settings.users is not None) == ("users" in content)
+
+
+def test_key_that_all_can_read_is_warned_of(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A private key open to every user of the host is said, and used."""
+    (folder / "key.pem").chmod(0o644)
+    _config(folder, TLS)
+    assert "key.pem can be read by every user" in caplog.text
+
+
+def test_tls_serves_and_plain_http_is_told(serve: Make, authority: trustme.CA) -> None:
+    """Who speaks TLS is served; who does not gets 400 in plain text."""
+    port = serve(TLS)
+    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    status, headers, content = _ask(port, "/metrics")
+    assert (status, headers["Connection"], content) == (400, "close", b"this port speaks TLS; ask by https\n")
+
+
+def test_tls_to_the_plain_port_is_closed(serve: Make, authority: trustme.CA) -> None:
+    """A TLS hello to a server without TLS ends the connection, and the next one is served."""
+    port = serve("")
+    with pytest.raises(OSError):
+        _ask(port, "/metrics", _trusting(authority))
+    assert _ask(port, "/metrics")[0] == 200
+
+
+def test_client_certificate_is_asked_for(serve: Make, authority: trustme.CA) -> None:
+    """The right certificate is served; none, an expired one and a stranger's are not."""
+    port = serve(MUTUAL)
+    past = dt.datetime(2020, 1, 2, tzinfo=dt.timezone.utc)
+    good = _trusting(authority, authority.issue_cert("prometheus"))
+    expired = authority.issue_cert("prometheus", not_before=past - dt.timedelta(1), not_after=past)
+    for context in (
+        _trusting(authority),
+        _trusting(authority, expired),
+        _trusting(authority, trustme.CA().issue_cert("prometheus")),
+    ):
+        with pytest.raises(OSError):
+            _ask(port, "/metrics", context)
+        assert _ask(port, "/metrics", good)[0] == 200
+
+
+def test_only_allowed_names_of_client_certificates(serve: Make, authority: trustme.CA) -> None:
+    """A good certificate for another name is 403."""
+    port = serve(MUTUAL.replace("}", ", client_allowed_sans: [prometheus]}"))
+    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert("prometheus")))[0] == 200
+    assert _ask(port, "/-/healthy", _trusting(authority, authority.issue_cert("grafana")))[0] == 403
+
+
+def test_every_path_but_health_needs_the_password(serve: Make) -> None:
+    """Without credentials, or with wrong ones, every path is 401 and says how; health is open."""
+    port = serve(USERS)
+    for path in ("/", "/metrics", "/api/v1/status", "/nowhere"):
+        for given in (
+            "",
+            _basic("prom", "wrong"),
+            _basic("nobody", "right"),
+            "Basic ?",
+            "Bearer x",
+            "Basic YQ==",
+        ):
+            status, headers, _ = _ask(port, path, Authorization=given)
+            assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="gpuwhy", charset="UTF-8"')
+        assert _ask(port, path, Authorization=_basic("prom", "right"))[0] in {200, 404}
+    assert [_ask(port, path)[0] for path in ("/-/healthy", "/-/ready")] == [200, 200]
+    assert _ask(port, "/-/../metrics")[0] == 400
+
+
+def test_password_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair, right or wrong, costs one bcrypt; an unknown name costs one too; a flood forgets no right one."""
+    calls = []
+    original = bcrypt.hashpw
+    monkeypatch.setattr(bcrypt, "hashpw", lambda *given: (calls.append(1), original(*given))[1])
+    users = Users({b"prom": HASH.encode()})
+    for name, password, expected in (
+        ("prom", "right", Access.GRANTED),
+        ("prom", "wrong", Access.DENIED),
+        ("nobody", "right", Access.DENIED),
+    ):
+        calls.clear()
+        assert [users.check(_basic(name, password)) for _ in range(3)] == [expected] * 3
+        assert len(calls) == 1
+    for number in range(300):
+        users.check(_basic("prom", str(number)))
+    calls.clear()
+    assert users.check(_basic("prom", "right")) is Access.GRANTED
+    assert not calls
+
+
+def test_security_headers_and_the_operators_own(serve: Make) -> None:
+    """Every answer has them; those of the file come on top; without them no HSTS."""
+    port = serve(
+        "http_server_config: {headers: {Strict-Transport-Security: max-age=60, X-Frame-Options: SAMEORIGIN}}"
+    )
+    for path in ("/metrics", "/nowhere", "/../x"):
+        headers = _ask(port, path)[1]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Content-Security-Policy"] == "default-src 'none'"
+        assert (headers["Strict-Transport-Security"], headers["X-Frame-Options"]) == (
+            "max-age=60",
+            "SAMEORIGIN",
+        )
+
+
+def test_certificate_is_replaced_while_running(serve: Make, folder: Path, authority: trustme.CA) -> None:
+    """A new pair is served to the next connection."""
+    port = serve(TLS)
+    before = _served_certificate(port)
+    _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
+    assert _comes_to_differ(port, before)
+    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+
+
+def test_bad_change_keeps_the_last_good_one(
+    serve: Make, folder: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A half-written key is logged once and changes nothing; once mended the new pair is served."""
+    port = serve(TLS)
+    before = _served_certificate(port)
+    (folder / "key.pem").write_text("half")
+    assert [_served_certificate(port) for _ in range(3)] == [before] * 3
+    assert caplog.text.count("stay in force") == 1
+    _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
+    assert _comes_to_differ(port, before)
+
+
+def test_new_password_counts_at_once_on_a_kept_connection(serve: Make, folder: Path) -> None:
+    """A user taken out of the file is refused on a connection that was open before."""
+    port = serve(USERS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"Authorization": _basic("prom", "right")}
+    connection.request("GET", "/metrics", headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200
+    (folder / "web.yaml").write_text(USERS.replace("prom:", "other:"))
+    connection.request("GET", "/metrics", headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    assert (answer.status, answer.will_close) == (401, True)
+
+
+@pytest.mark.parametrize("content", ["", TLS + USERS])
+def test_idle_and_slow_connections_leave_scrapes_alone(
+    serve: Make, authority: trustme.CA, content: str
+) -> None:
+    """With 200 silent connections and 50 that drip, every scrape is answered, by a bounded number of threads."""
+    port = serve(content, max_connections=64)
+    context = _trusting(authority) if content else None
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(stop.set)
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)) for _ in range(250)
+        ]
+        thread = threading.Thread(target=_drip, args=(clients[200:], stop, b"\x16" if content else b"GET"))
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(stop.set)
+        for _ in range(10):
+            assert _ask(port, "/metrics", context, Authorization=_basic("prom", "right"))[0] == 200
+        assert sum(each.name == "gpuwhy-http-connection" for each in threading.enumerate()) <= 65
+
+
+def _drip(clients: list[socket.socket], stop: threading.Event, start: bytes) -> None:
+    content = start
+    while not stop.wait(0.05):
+        for client in clients:
+            try:
+                client.send(content)
+            except OSError:
+                continue
+        content = b"\x03"
+
+
+def _config(folder: Path, content: str) -> WebConfig:
+    (folder / "web.yaml").write_text(content)
+    return WebConfig(folder / "web.yaml")
+
+
+def _write_pair(folder: Path, pair: trustme.LeafCert) -> None:
+    """As a certificate's manager does it: each file replaced as a whole, readable by its owner."""
+    for name, content in (
+        ("cert.pem", b"".join(blob.bytes() for blob in pair.cert_chain_pems)),
+        ("key.pem", pair.private_key_pem.bytes()),
+    ):
+        (folder / "new").write_bytes(content)
+        (folder / "new").chmod(0o600)
+        (folder / "new").replace(folder / name)
+
+
+def _trusting(authority: trustme.CA, own: trustme.LeafCert | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if own is not None:
+        own.configure_cert(context)
+    return context
+
+
+def _served_certificate(port: int) -> str:
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+
+
+def _comes_to_differ(port: int, before: str) -> bool:
+    """A connection whose thread finds another one looking gets the settings from before, for a moment."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if _served_certificate(port) != before:
+            return True
+    return False
+
+
+def _basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def _ask(port: int, path: str, context: ssl.SSLContext | None = None, **headers: str) -> Any:
+    if context is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    else:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    try:
+        connection.request("GET", path, headers={name: value for name, value in headers.items() if value})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+    finally:
+        connection.close()
