@@ -25,10 +25,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from gpuwhy.config import Config
+from gpuwhy.exporter import web_config
 from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.http import HttpServer
 from gpuwhy.exporter.ledger import HostIncrements, Ledger
+from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.snapshot import Health
+from gpuwhy.exporter.strips import Strips
 from gpuwhy.interval import MOST_PORTIONS, IntervalBuilder
 from gpuwhy.sample import Normaliser, Workload
 from gpuwhy.sample.signals import DEVICE, SIGNAL_OF_RAW
@@ -699,7 +702,10 @@ class Agent:
         self._status_lock = threading.Lock()
         self._troubles = _Troubles()
         self._exposition = Exposition()
-        self._http = HttpServer(config.http.address, self._exposition, self.status)
+        self._strips = Strips()
+        page = Page(self._exposition, self._strips)
+        self._web = web_config.load(config.http.web_config_file)
+        self._http = HttpServer(config.http.address, self._exposition, self.status, page=page, web=self._web)
         self._feed = (feed or make_feed)(config, self._ticks)
         self._last_tick_s = time.monotonic()
 
@@ -737,11 +743,18 @@ class Agent:
         self._exposition.start()
         everywhere = host in {"0.0.0.0", "::"}
         shown = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
-        log.info("listening on http://%s:%d", shown, port)
-        if everywhere:
+        locks = web_config.NO_SETTINGS if self._web is None else self._web.current()
+        log.info("listening on http%s://%s:%d", "s" if locks.context else "", shown, port)
+        missing = [
+            name
+            for name, there in (("TLS", locks.context), ("authentication", locks.needs_proof))
+            if not there
+        ]
+        if everywhere and missing:
             log.warning(
-                "served to every address of this host, without TLS or authentication; "
-                "--listen 127.0.0.1:%d keeps it local",
+                "served to every address of this host, without %s; --listen 127.0.0.1:%d keeps it local, "
+                "--web-config-file switches on what is missing",
+                " or ".join(missing),
                 port,
             )
         if self._config.agent.replay_paths:
@@ -901,6 +914,7 @@ class Agent:
         """Forgets a row for good."""
         self._ledger.retire_gpu(key)
         self._now.forget(key)
+        self._strips.forget(key)
         self._shown.pop(key, None)
         self._health.gpu_up.pop(key, None)
         self._profiles.pop(key, None)
@@ -919,7 +933,8 @@ class Agent:
         )
         for verdict in judged.verdicts:
             self._shown[verdict.gpu.key] = self._now.update(verdict)
-        self._ledger.credit(judged.verdicts, judged.host, self._shown)
+        self._strips.add(judged.verdicts, self._shown)
+        self._ledger.credit(judged.verdicts, judged.host, self._shown, scraped=self._exposition.scraped)
         self._record(judged)
         with self._status_lock:
             for verdict in judged.verdicts:

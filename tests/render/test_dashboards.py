@@ -20,11 +20,10 @@ import pytest
 from gpuwhy import render
 from gpuwhy.catalog import IDENTITY, SERIES, WORKLOAD
 from gpuwhy.config import RenderConfig
-from gpuwhy.render import colours
 from gpuwhy.render.dashboards import DASHBOARDS, itself, parts, text
 from gpuwhy.render.promql import Promql
 from gpuwhy.render.recording import Recording
-from gpuwhy.verdict import vocabulary
+from gpuwhy.verdict import colours, vocabulary
 
 OPTIONS = {
     "default": RenderConfig(),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpuwhy.render import colours
 from gpuwhy.render.panels import (
     Bars,
     Board,
@@ -27,6 +26,7 @@ from gpuwhy.render.panels import (
     grafana,
     to_board,
 )
+from gpuwhy.verdict import colours
 
 WORDS = {"about": "What it shows.", "advice": "What to do.", "empty": "nothing there", "unit": "watt"}
 POWER = Query("sum by (gpu, mig) (gpuwhy_power_watts)", "GPU {{gpu}} MIG {{mig}}")

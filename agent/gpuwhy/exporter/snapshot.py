@@ -68,6 +68,7 @@ class Snapshot:
     gpus: tuple[GpuNow, ...]
     sources: tuple[str, ...] = ()
     dropped: int = 0
+    health: Health = field(default_factory=Health)
 
     def stale(self, now_s: float) -> bool:
         """Whether it is too old to speak about now."""

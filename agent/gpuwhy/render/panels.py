@@ -23,8 +23,8 @@ except ImportError as error:
         "dashboards need grafanalib: pip install 'gpuwhy[render]'", name="grafanalib"
     ) from error
 
-from gpuwhy.render import colours
 from gpuwhy.render.modern import modernise
+from gpuwhy.verdict import colours
 
 WIDTH = 24
 # Twice a scrape interval of a minute then fits into $__rate_interval, which is four of these or more.

@@ -11,17 +11,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gpuwhy.verdict.colours import VERDICTS
 from gpuwhy.verdict.words import human, human_test
 
-# Okabe-Ito, as on the dashboards: told apart by colour-blind people too.
+# The best first, as bars are read.
 COLOURS: Mapping[str, str] = {
-    "healthy": "#009e73",
-    "memory-bound": "#56b4e9",
-    "starving": "#e69f00",
-    "pseudo-peak": "#cc79a7",
-    "throttled": "#d55e00",
-    "idle": "#999999",
-    "unknown": "#f0e442",
+    name: VERDICTS[name]
+    for name in ("healthy", "memory-bound", "starving", "pseudo-peak", "throttled", "idle", "unknown")
 }
 BAR_CELLS = 40
 LEAST_CELLS = 5

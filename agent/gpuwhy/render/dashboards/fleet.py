@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpuwhy import recorded
 from gpuwhy.catalog import WORKLOAD
-from gpuwhy.render import colours
 from gpuwhy.render.dashboards import parts
 from gpuwhy.render.dashboards.parts import hours, or_zero, ratio, total
 from gpuwhy.render.panels import (
@@ -21,6 +20,7 @@ from gpuwhy.render.panels import (
     to_board,
 )
 from gpuwhy.render.promql import Promql, by, over
+from gpuwhy.verdict import colours
 
 
 def build(promql: Promql) -> Board:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpuwhy.catalog import WORKLOAD
-from gpuwhy.render import colours
 from gpuwhy.render.dashboards import parts
 from gpuwhy.render.dashboards.parts import GPU, RATE, ratio, total
 from gpuwhy.render.panels import (
@@ -20,6 +19,7 @@ from gpuwhy.render.panels import (
     Variable,
 )
 from gpuwhy.render.promql import Promql, by
+from gpuwhy.verdict import colours
 
 # States of longer ranges would be narrower than a pixel.
 TIMELINE_SECONDS = 6 * 3600

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwhy.render import colours
 from gpuwhy.render.dashboards import parts
 from gpuwhy.render.dashboards.parts import RATE, total
 from gpuwhy.render.panels import (
@@ -20,6 +19,7 @@ from gpuwhy.render.panels import (
     to_board,
 )
 from gpuwhy.render.promql import Promql, braces, by
+from gpuwhy.verdict import colours
 
 # Of the agent's own process, under the names that all exporters of prometheus_client share.
 CPU, MEMORY = "process_cpu_seconds_total", "process_resident_memory_bytes"

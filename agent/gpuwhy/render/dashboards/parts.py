@@ -8,10 +8,9 @@ from typing import Protocol
 from gpuwhy import recorded
 from gpuwhy.catalog import WORKLOAD
 from gpuwhy.config import RenderConfig
-from gpuwhy.render import colours
 from gpuwhy.render.panels import Column, Link, Note, Number, Query, Shown, Variable, to_board
 from gpuwhy.render.promql import Promql, braces, by, over
-from gpuwhy.verdict import vocabulary
+from gpuwhy.verdict import colours, vocabulary
 
 FLEET, HOST, WORKLOADS, WEEKLY, ITSELF = (
     f"gpuwhy-{name}" for name in ("fleet", "host", "workloads", "weekly", "itself")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpuwhy import recorded
 from gpuwhy.catalog import WORKLOAD
-from gpuwhy.render import colours
 from gpuwhy.render.dashboards import parts
 from gpuwhy.render.dashboards.parts import hours, or_zero, total, week
 from gpuwhy.render.panels import (
@@ -22,6 +21,7 @@ from gpuwhy.render.panels import (
     to_board,
 )
 from gpuwhy.render.promql import Promql, over
+from gpuwhy.verdict import colours
 
 CAUSE = ("verdict", "cause")
 WEEK = "7d:1h"

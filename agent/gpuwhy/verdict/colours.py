@@ -1,4 +1,4 @@
-"""One colour per verdict, on every dashboard; the causes of a verdict are shades of its hue.
+"""One colour per verdict, on dashboards, the page and reports; its causes are shades of its hue.
 
 The hues are those of Okabe and Ito's palette, which people with any common colour blindness tell apart, a little
 lighter or darker where text on them could not be read; what calls for nobody is grey. Tests compute that they stay
@@ -45,6 +45,11 @@ def _usable(colour: str) -> bool:
     linear = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
     luminance = sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return _DARKEST <= luminance <= (_LIGHTEST if _bright(colour) else _READABLE)
+
+
+def ink(colour: str) -> str:
+    """The text colour to write on ``colour`` with."""
+    return "#0B0C0E" if _bright(colour) else "#FFFFFF"
 
 
 def _mixed(colour: str, amount: float) -> str:

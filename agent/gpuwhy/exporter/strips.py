@@ -1,0 +1,145 @@
+"""The last hour of each GPU for the status page: what was judged, and the signals that it was judged by.
+
+A row is kept as the JSON that the page is sent, about 100 bytes: an hour of eight GPUs stays below 1 MiB.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gpuwhy.exporter.snapshot import GpuKey
+from gpuwhy.verdict.types import CauseKey, Verdict
+from gpuwhy.verdict.vocabulary import CAUSES
+
+MOST_ROWS = 720  # an hour of intervals of 5 s; shorter intervals reach less far back
+SPAN_S = 3600.0
+CODE: dict[CauseKey, int] = {cause.key: code for code, cause in enumerate(CAUSES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A signal that is drawn under the verdicts: ``scale`` and ``digits`` make a row's number of its value."""
+
+    signal: str
+    title: str
+    unit: str
+    scale: float = 1.0
+    digits: int = 3
+
+
+DRAWN: tuple[Drawn, ...] = (
+    Drawn("graphics_active_ratio", "Engine active", "%", 100.0, 1),
+    Drawn("sm_active_ratio", "SMs active", "%", 100.0, 1),
+    Drawn("tensor_active_ratio", "Tensor cores", "%", 100.0, 1),
+    Drawn("dram_active_ratio", "DRAM active", "%", 100.0, 1),
+    Drawn("power_watts", "Power", "W", 1.0, 0),
+    Drawn("sm_clock_hertz", "SM clock", "MHz", 1e-6, 0),
+    Drawn("process_tree_hottest_thread_cores", "Hottest thread", "cores", 1.0, 2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One GPU: its newest interval, since when it is shown as it is (unix seconds), and its rows, oldest first."""
+
+    latest: Verdict
+    since_s: float
+    rows: tuple[msgspec.Raw, ...]
+
+
+class Strips:
+    """Bounded rings, one per GPU, filled by the daemon and read by requests; safe from any thread.
+
+    A row is ``[serial, unix end, seconds, place in CAUSES, a number or null per DRAWN]``. Serials grow over all
+    GPUs; they count within one ``run``, which is a name that no other start of the agent has.
+    """
+
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(6)
+        self._lock = threading.Lock()
+        self._serial = 0
+        self._gpus: dict[GpuKey, _Ring] = {}
+
+    def add(self, verdicts: Sequence[Verdict], shown: Mapping[GpuKey, Verdict]) -> None:
+        """Keeps one interval; ``shown`` is what each GPU is shown to be after it."""
+        with self._lock:
+            for verdict in verdicts:
+                self._add(verdict, shown.get(verdict.gpu.key, verdict))
+
+    def forget(self, key: GpuKey) -> None:
+        """Drops a GPU that is gone."""
+        with self._lock:
+            self._gpus.pop(key, None)
+
+    def newer(self, serial: int = 0) -> tuple[int, dict[GpuKey, Strip]]:
+        """The newest serial, and each GPU with its rows after ``serial``."""
+        with self._lock:
+            newest = self._serial
+            copies = {key: (ring.latest, ring.since_s, tuple(ring.rows)) for key, ring in self._gpus.items()}
+        return newest, {
+            key: Strip(latest, since_s, _after(rows, serial))
+            for key, (latest, since_s, rows) in copies.items()
+        }
+
+    def _add(self, verdict: Verdict, shown: Verdict) -> None:
+        length = verdict.end_s - verdict.start_s
+        ring = self._gpus.get(verdict.gpu.key)
+        if ring is not None and ring.latest.unix_end_s < verdict.unix_end_s:
+            # A fast replay has seconds of the recording in less time than that.
+            length = min(length, verdict.unix_end_s - ring.latest.unix_end_s)
+        began = verdict.unix_end_s - length
+        if ring is None:
+            ring = self._gpus[verdict.gpu.key] = _Ring(verdict, began, shown.verdict, began)
+        if ring.latest.verdict != verdict.verdict:
+            ring.began_s = began
+        ring.latest = verdict
+        if ring.shown != shown.verdict:
+            # A change is shown some intervals late: it began with the first of those that made it.
+            ring.shown, ring.since_s = shown.verdict, ring.began_s
+        self._serial += 1
+        numbers = (_number(verdict.signals.get(drawn.signal), drawn) for drawn in DRAWN)
+        code = CODE.get(verdict.key)
+        ring.add((self._serial, round(verdict.unix_end_s, 1), round(length, 1), code, *numbers))
+
+
+@dataclass(slots=True)
+class _Ring:
+    """One GPU; ``began_s`` is when its intervals became what the latest is, ``since_s`` when ``shown`` did."""
+
+    latest: Verdict
+    began_s: float
+    shown: str
+    since_s: float
+    rows: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_ROWS))
+
+    def add(self, row: tuple[float | None, ...]) -> None:
+        self.rows.append(msgspec.json.encode(row))
+        while _numbers(self.rows[0])[1] < self.latest.unix_end_s - SPAN_S:
+            self.rows.popleft()
+
+
+def _after(rows: tuple[bytes, ...], serial: int) -> tuple[msgspec.Raw, ...]:
+    start = len(rows) if serial else 0
+    while start and _numbers(rows[start - 1])[0] > serial:
+        start -= 1
+    return tuple(map(msgspec.Raw, rows[start:]))
+
+
+def _numbers(row: bytes) -> tuple[int, float]:
+    """The serial and the end of a row."""
+    serial, end, _ = row[1:].split(b",", 2)
+    return int(serial), float(end)
+
+
+def _number(value: float | None, drawn: Drawn) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    number = round(value * drawn.scale, drawn.digits)
+    return number if drawn.digits else int(number)
