@@ -99,8 +99,9 @@ def test_learnt_numbers_come_back_once(file: Path) -> None:
 
 
 def test_a_file_that_others_lock_is_waited_for(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Another program's transaction costs nothing but time, and is said once."""
+    """Another program's transaction costs nothing but time, and is said once; that it is kept, only when it is."""
     write(file, [])
+    caplog.set_level(logging.INFO)
     with writing(file) as kept, connection(file) as other:
         until(lambda: kept.state().up)
         other.execute("BEGIN IMMEDIATE")
@@ -112,6 +113,7 @@ def test_a_file_that_others_lock_is_waited_for(file: Path, caplog: pytest.LogCap
         until(lambda: kept.state().up)
     assert starts(file) == [0, 1, 2, 3, 4]
     assert said(caplog, "database is locked: another program holds it") == 1
+    assert said(caplog, "history: kept in") == 2
     assert kept.state().dropped_s == 0
 
 

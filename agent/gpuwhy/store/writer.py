@@ -182,15 +182,17 @@ class Writer:
             if self._database is not None and self._database.replaced():
                 log.warning("history: %s was removed or replaced; it is opened anew", self._path)
                 self._shut()
+            opened = self._database is None
             if self._database is None:
                 self._path = self._place()
                 self._database = Database(self._path, host=self._host, source=self._source)
                 self._found = self._database.lessons()
-                log.info("history: kept in %s", self._path)
             if self._cells or self._lessons:
                 self._database.write(self._cells, self._lessons)
                 self._cells, self._lessons = [], None
                 self._database.tidy(self._bounds, self._clock())
+            if opened:  # a full disk lets itself be opened, and is said to be kept only once it was written
+                log.info("history: kept in %s", self._path)
         except StoreError as error:
             self._say(str(error))
         else:
