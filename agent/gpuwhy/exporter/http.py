@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 Address = tuple[str, int]
 
 _EXAMPLES = "write HOST:PORT, [IPV6]:PORT or :PORT for all addresses, as in :9837 or 127.0.0.1:9837"
-
-
 _TARGET_BYTES = 4096
 _HEAD_BYTES = 32 * 1024
 _HEADER_LINES = 100
