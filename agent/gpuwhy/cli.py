@@ -376,7 +376,7 @@ def report(period: str, form: str, out: Path | None, config_path: Path | None, *
     except command.ReportError as error:
         _fail(str(error), FAILED)
     if made.empty:
-        _fail(f"nothing was observed in {made.about.name}", FAILED)
+        _fail(f"no data for {made.about.name}", FAILED)
 
 
 @contextmanager

@@ -148,6 +148,13 @@ def test_signal_ends_it_soon_and_cleanly(installed_gpuwhy: Any, by: signal.Signa
         assert seconds < 2
 
 
+def test_ctrl_c_while_it_loads_leaves_no_traceback(installed_gpuwhy: Any, tmp_path: Path) -> None:
+    shadow = tmp_path / "click.py"  # the first of what the command loads
+    shadow.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = installed_gpuwhy("--version", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this host has a GPU; run it on one without")
 def test_no_gpu_is_its_own_code_and_names_the_replay(installed_gpuwhy: Any) -> None:
     """Without a GPU the agent invents nothing: it exits with 3 and says how to see a replay."""

@@ -115,8 +115,8 @@ def test_nothing_observed(store: str) -> None:
     """The report says so, and the exit code too."""
     done = run("--source", store, "--period", "2020-W10")
     assert done.exit_code == 1
-    assert "Nothing was observed in week 2020-W10." in done.stdout
-    assert done.stderr == "gpuwhy: nothing was observed in week 2020-W10\n"
+    assert "No data for week 2020-W10." in done.stdout
+    assert done.stderr == "gpuwhy: no data for week 2020-W10\n"
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ def test_nothing_at_all() -> None:
     """An empty history gives a report that says so, and divides nothing by zero."""
     report = Made().report()
     assert report.empty
-    assert report.headline == "Nothing was observed in week 2026-W48."
+    assert report.headline == "No data for week 2026-W48."
     assert any(note.startswith("No GPU was observed between 2026-11-23") for note in report.notes)
     assert report.fleet.hours.efficiency is None
     assert len(report.days) == 7

@@ -171,7 +171,7 @@ def test_an_empty_history(path: Path) -> None:
     write(path, [])
     made = report(path, "last-week")
     assert made.empty
-    assert made.headline == "Nothing was observed in week 2026-W48."
+    assert made.headline == "No data for week 2026-W48."
 
 
 def test_what_cannot_be_read_is_named(path: Path) -> None:

@@ -183,7 +183,7 @@ def headline(fleet: Group, fixes: Sequence[Fix], about: About) -> str:
     """The report in one sentence."""
     total = fleet.hours
     if not total.observed:
-        return f"Nothing was observed in {about.name}."
+        return f"No data for {about.name}."
     if not total.measured:
         first = f"{hours(total.observed)} GPU-hours were observed, and what was useful of them could not be measured"
     else:
