@@ -2,7 +2,7 @@
 # ARGS="..." goes to the program that the target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format golden render pictures bench wheel clean setup programs
+.PHONY: help run demo test lint format golden render pictures bench wheel dist clean setup programs
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -11,6 +11,10 @@ help: ## list the targets
 run: ## run the agent: live where there is a GPU, else a replay of bundled recordings
 	@tools/venv run
 	@tools/run $(ARGS)
+
+demo: programs ## six replaying hosts with a real Prometheus and Alertmanager, until Ctrl-C
+	@tools/venv run
+	@tools/demo $(ARGS)
 
 test: setup programs ## every check and every test
 	@status=0; \
@@ -40,6 +44,9 @@ bench: setup ## measure what the agent costs
 wheel: setup ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+dist: setup ## build source archive and wheel of the last commit into dist/, as a release has them
+	@tools/dist
 
 clean: ## remove all that these targets made
 	rm -rf .venv .venv-run .tools dist build .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
