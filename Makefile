@@ -35,8 +35,9 @@ golden: setup programs ## rewrite tests/golden from what the code does now; revi
 render: setup ## rewrite alerts/, dashboards/ and the reference from the tables
 	@.venv/bin/gpuwhy render --config /dev/null $(ARGS)
 
-pictures: setup programs ## draw the dashboards over a replay into docs/pictures
+pictures: setup programs ## draw dashboards and page over replays into docs/pictures
 	@tools/pictures $(ARGS)
+	@[ -n "$(ARGS)" ] || .venv/bin/python -m tests.live.page
 
 bench: setup ## measure what the agent costs
 	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py bench/store.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done

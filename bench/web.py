@@ -1,7 +1,9 @@
 """What idle, slow and many clients cost a scrape, with and without TLS and users.
 
-The server has a process of its own. Each scrape is a new connection, with the handshake in it. `alone` is
-the same server before the 200 idle and 50 slow connections come, which open again whatever it closes.
+The server has a process of its own, and so has the crowd, which opens again whatever the server closes.
+Each scrape is a new connection, with the handshake in it. ``alone`` is the same server before anybody else comes;
+``idle+slow`` are 200 connections that say nothing with 50 that drip; ``silent`` are 800 that say nothing and are
+opened again as fast as it goes; ``slow`` are 800 of another address that begin a request and do no more.
 The burst is 1,000 scrapes at once from 1,000 threads.
 """
 
@@ -21,7 +23,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import bcrypt
 import psutil
@@ -31,7 +33,7 @@ from scrape import Host
 from gpuwhy.exporter import Exposition, HttpServer
 from gpuwhy.exporter.web_config import WebConfig
 
-IDLE, SLOW, BURST = 200, 50, 1000
+BURST = 1000
 AUTHORIZATION = "Basic " + base64.b64encode(b"prom:right").decode()
 
 
@@ -40,6 +42,22 @@ class Target(NamedTuple):
 
     port: int
     context: ssl.SSLContext | None
+
+
+class Crowd(NamedTuple):
+    """Connections of one kind: from where, how many, whether they speak, and how long between looks at them."""
+
+    source: str
+    size: int
+    speaks: bool
+    pause_s: float
+
+
+CROWDS = {
+    "idle+slow": (Crowd("127.0.0.1", 200, False, 0.5), Crowd("127.0.0.1", 50, True, 0.5)),
+    "silent": (Crowd("127.0.0.1", 800, False, 0.0),),
+    "slow": (Crowd("127.0.0.2", 800, True, 0.0),),
+}
 
 
 def main() -> int:
@@ -71,41 +89,46 @@ def main() -> int:
 
 def measured(title: str, path: Path, context: ssl.SSLContext | None, scrapes: int) -> bool:
     """One configuration's lines; True where a scrape of the burst was not answered."""
+    spawn = multiprocessing.get_context("spawn")
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=served, args=(str(path), theirs))
+    process = spawn.Process(target=served, args=(str(path), theirs))
     process.start()
     target = Target(ours.recv(), context)
     memory = psutil.Process(process.pid)
     scrape(target)
     alone = timed(target, scrapes)
-    stop = threading.Event()
-    crowd = [threading.Thread(target=hold, args=(target, stop, IDLE, b""))]
-    crowd.append(
-        threading.Thread(target=hold, args=(target, stop, SLOW, b"\x16\x03\x01" if context else b"GET /"))
-    )
-    for thread in crowd:
-        thread.start()
-    time.sleep(2)
-    crowded = timed(target, scrapes)
-    stop.set()
-    for thread in crowd:
-        thread.join()
-    before = memory.memory_info().rss
-    outcomes = burst(target)
-    first = memory.memory_info().rss
-    again = burst(target)
-    after = memory.memory_info().rss
-    print(
-        f"{title:14} alone p50 {alone[0]:6.1f} p99 {alone[1]:6.1f} ms   "
-        f"crowd p50 {crowded[0]:6.1f} p99 {crowded[1]:6.1f} ms   "
-        f"ratio p50 {crowded[0] / alone[0]:.1f} p99 {crowded[1] / alone[1]:.1f}   "
-        f"bursts {dict(outcomes)} {dict(again)}   "
-        f"RSS {before / 2**20:.1f}, {first / 2**20:.1f}, {after / 2**20:.1f} MiB",
-        flush=True,
-    )
+    said = [f"alone p50 {alone[0]:.1f} p99 {alone[1]:.1f} ms"]
+    start = used(memory)
+    for name, crowds in CROWDS.items():
+        stop = spawn.Event()
+        crowd = spawn.Process(target=come, args=(target.port, crowds, context is not None, stop))
+        crowd.start()
+        time.sleep(2)
+        p50, p99 = timed(target, scrapes)
+        kept = used(memory)
+        stop.set()
+        crowd.join()
+        ratios = f"({p50 / alone[0]:.1f}, {p99 / alone[1]:.1f})"
+        said.append(f"{name} p50 {p50:.1f} p99 {p99:.1f} ms {ratios} {memory_said(kept)}")
+    outcomes, first = burst(target, memory)
+    again, after = burst(target, memory)
+    said.append(f"bursts {dict(outcomes)} {dict(again)} {memory_said(first)}, {memory_said(after)}")
+    said.append(f"{memory_said(start)} at first, {memory_said(used(memory))} at the end")
+    print("\n    ".join((title, *said)), flush=True)
     ours.send("stop")
     process.join()
     return set(outcomes) | set(again) != {"200"}
+
+
+def used(process: psutil.Process) -> tuple[float, float, int]:
+    """Resident and unshared MiB, and threads."""
+    found = process.memory_full_info()
+    return found.rss / 2**20, found.uss / 2**20, process.num_threads()
+
+
+def memory_said(found: tuple[float, float, int]) -> str:
+    """That as text."""
+    return f"RSS {found[0]:.1f} USS {found[1]:.1f} MiB {found[2]} threads"
 
 
 def served(path: str, pipe: Connection) -> None:
@@ -146,17 +169,29 @@ def timed(target: Target, scrapes: int) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-def hold(target: Target, stop: threading.Event, count: int, content: bytes) -> None:
-    """Keep connections open that send nothing, or ``content`` and then a byte every 0.5 s."""
+def come(port: int, crowds: tuple[Crowd, ...], tls: bool, stop: Any) -> None:
+    """The crowd's process."""
+    threads = [threading.Thread(target=hold, args=(port, crowd, tls, stop)) for crowd in crowds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def hold(port: int, crowd: Crowd, tls: bool, stop: Any) -> None:
+    """Keep connections open that send nothing, or the start of a request and then a byte at each look."""
+    start = (b"\x16\x03\x01" if tls else b"GET /") if crowd.speaks else b""
     clients: list[socket.socket] = []
     while not stop.is_set():
-        while len(clients) < count and not stop.is_set():
-            client = socket.create_connection(("127.0.0.1", target.port), timeout=10)
-            client.sendall(content)
+        while len(clients) < crowd.size and not stop.is_set():
+            client = socket.create_connection(
+                ("127.0.0.1", port), timeout=10, source_address=(crowd.source, 0)
+            )
+            client.sendall(start)
             client.setblocking(False)
             clients.append(client)
-        stop.wait(0.5)
-        clients = [client for client in clients if alive(client, content[:1])]
+        stop.wait(crowd.pause_s)
+        clients = [client for client in clients if alive(client, start[:1] if crowd.pause_s else b"")]
     for client in clients:
         client.close()
 
@@ -175,8 +210,10 @@ def alive(client: socket.socket, byte: bytes) -> bool:
     return False
 
 
-def burst(target: Target) -> collections.Counter[str]:
-    """How many of the scrapes at once had which status, or which error."""
+def burst(
+    target: Target, memory: psutil.Process
+) -> tuple[collections.Counter[str], tuple[float, float, int]]:
+    """How many of the scrapes at once had which status, or which error, and the most memory seen meanwhile."""
     outcomes: collections.Counter[str] = collections.Counter()
     ready = threading.Barrier(BURST)
     lock = threading.Lock()
@@ -193,9 +230,11 @@ def burst(target: Target) -> collections.Counter[str]:
     threads = [threading.Thread(target=one) for _ in range(BURST)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
+    most = used(memory)
+    while any(thread.is_alive() for thread in threads):
+        most = max(most, used(memory))
+        time.sleep(0.1)
+    return outcomes, most
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from gpuwhy import config as configuration
 from gpuwhy import daemon
 from gpuwhy.exporter import web_config
 from gpuwhy.exporter.http import ListenError
+from gpuwhy.notify import JournalFormatter, is_journal, prefixed
 from gpuwhy.source import DriverMismatchError, NoGpuError, SourceError
 from gpuwhy.source.recorder import Recorder
 
@@ -85,8 +86,10 @@ def _width() -> int | None:
 
 
 def _fail(message: str, code: int) -> None:
-    for line in message.splitlines():
-        click.echo(f"gpuwhy: {line}", err=True)
+    if is_journal(sys.stderr):
+        click.echo(prefixed(message, logging.ERROR), err=True)
+    else:
+        click.echo("\n".join(f"gpuwhy: {line}" for line in message.splitlines()), err=True)
     sys.exit(code)
 
 
@@ -173,11 +176,13 @@ def run(config_path: Path | None, **flags: Any) -> None:
     gpuwhy run --source replay:gemm.jsonl.gz,idle.jsonl.gz --loop
     """
     loaded = _load(config_path, flags)
-    logging.basicConfig(
-        level=loaded.config.agent.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JournalFormatter("%(message)s")
+        if is_journal(sys.stderr)
+        else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     )
+    logging.basicConfig(level=loaded.config.agent.log_level.upper(), handlers=[handler])
     daemon.run(loaded.config)
 
 

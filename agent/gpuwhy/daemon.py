@@ -15,7 +15,7 @@ import resource
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.snapshot import Health
 from gpuwhy.exporter.strips import Strips
 from gpuwhy.interval import MOST_PORTIONS, IntervalBuilder
+from gpuwhy.notify import Notifier
 from gpuwhy.sample import Normaliser, Workload
 from gpuwhy.sample.signals import DEVICE, SIGNAL_OF_RAW
 from gpuwhy.source import (
@@ -708,6 +709,7 @@ class Agent:
         self._http = HttpServer(config.http.address, self._exposition, self.status, page=page, web=self._web)
         self._feed = (feed or make_feed)(config, self._ticks)
         self._last_tick_s = time.monotonic()
+        self._manager = Notifier()
 
     def run(self) -> None:
         """Serves until the source ends or SIGTERM or SIGINT comes.
@@ -759,9 +761,11 @@ class Agent:
             )
         if self._config.agent.replay_paths:
             log.info("REPLAY of %s: what is shown is recorded, not this host", self._config.agent.source)
+        self._manager.ready()
         try:
             self._loop()
         finally:
+            self._manager.stopping()
             self._http.stop()
             self._exposition.stop()
 
@@ -772,8 +776,10 @@ class Agent:
 
     def _loop(self) -> None:
         while True:
+            if self._http.is_alive():
+                self._manager.alive()  # whatever the devices do: a hung driver is no reason to start anew
             try:
-                tick = self._ticks.get(timeout=self._feed.period_s)
+                tick = self._ticks.get(timeout=min(self._feed.period_s, TICK_S))
             except queue.Empty:
                 self._wait_for_device()
                 continue
@@ -976,6 +982,15 @@ class Agent:
                 ),
             )
         )
+
+        self._manager.status(self._summary())
+
+    def _summary(self) -> str:
+        """What is found, in a line."""
+        counts = Counter(verdict.verdict for verdict in self._shown.values())
+        found = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+        about = f"{sum(counts.values())} GPUs: {found}" if counts else "no interval judged yet"
+        return f"replay, {about}" if self._config.agent.replay_paths else about
 
     def status(self) -> bytes:
         """The JSON of ``/api/v1/status``: ``gpuwhy-explain/1`` over the last minutes. Safe from any thread."""

@@ -8,11 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+import trustme
+from packaging.requirements import Requirement
 
 import gpuwhy
+from gpuwhy.exporter import Exposition, HttpServer
+from gpuwhy.exporter.web_config import WebConfig
 
 FOLDER = Path("deploy/container")
 
@@ -45,8 +50,43 @@ def test_what_is_copied_is_there_and_sent_along(root: Path, recipe: str) -> None
 def test_what_the_build_needs_of_the_project_is_copied(root: Path, recipe: str) -> None:
     """Files that pyproject.toml names for the wheel are in the build stage."""
     project = (root / "pyproject.toml").read_text()
-    for name in re.findall(r'^(?:readme|license-files) = \[?"([^"]+)"', project, re.MULTILINE):
+    named = re.findall(r"^(?:readme|license-files) = (.+)$", project, re.MULTILINE)
+    for name in re.findall(r'"([^"]+)"', " ".join(named)):
         assert re.search(rf"^COPY .*\b{re.escape(name)}\b", recipe, re.MULTILINE), name
+
+
+def test_each_library_of_the_image_is_pinned(root: Path) -> None:
+    """What gpuwhy needs there, directly or not, has one version, which its own bounds allow."""
+    wanted = _closure("gpuwhy", "kubernetes", "report")
+    pins = dict(
+        line.split("==")
+        for line in (root / FOLDER / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert sorted(pins) == sorted(wanted)
+    for name, bounds in wanted.items():
+        assert all(bound.specifier.contains(pins[name]) for bound in bounds), (name, pins[name], bounds)
+
+
+def _closure(name: str, *extras: str) -> dict[str, list[Requirement]]:
+    """Of each package that this one needs on Linux, what is asked of it."""
+    found: dict[str, list[Requirement]] = {}
+    ask = [(name, extras)]
+    while ask:
+        name, extras = ask.pop()
+        for needed in map(Requirement, requires(name) or ()):
+            if needed.marker and not any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                continue
+            key = needed.name.lower().replace("_", "-")
+            if key not in found:
+                ask.append((key, tuple(needed.extras)))
+            found.setdefault(key, []).append(needed)
+    return found
+
+
+def test_history_can_be_written_by_any_number(recipe: str) -> None:
+    """Its own user by owner; root without capabilities, and a number that has no group, by group 0."""
+    assert "install -d -m 770 -o 65532 -g 0 /var/lib/gpuwhy" in recipe
 
 
 def test_it_runs_as_nobody_and_asks_for_no_more_than_nvml(recipe: str) -> None:
@@ -100,3 +140,23 @@ def test_nobody_listening_is_unhealthy(root: Path) -> None:
     assert done.returncode == 1
     assert "http://127.0.0.1:1: " in done.stderr
     assert "https://127.0.0.1:1: " in done.stderr
+
+
+def test_asking_for_a_client_certificate_is_alive(root: Path, tmp_path: Path) -> None:
+    """The check has no certificate, and a container that wants one is not unhealthy for that."""
+    authority = trustme.CA()
+    pair = authority.issue_cert("localhost")
+    pair.private_key_and_cert_chain_pem.write_to_path(tmp_path / "pair.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "pair.pem").chmod(0o600)
+    (tmp_path / "web.yaml").write_text(
+        "tls_server_config: {cert_file: pair.pem, key_file: pair.pem, client_ca_file: ca.pem,"
+        " client_auth_type: RequireAndVerifyClientCert}\n"
+    )
+    server = HttpServer(("127.0.0.1", 0), Exposition(), lambda: b"{}", web=WebConfig(tmp_path / "web.yaml"))
+    _, port = server.start()
+    try:
+        done = _check(root, GPUWHY__HTTP__LISTEN=f":{port}")
+    finally:
+        server.stop()
+    assert (done.returncode, done.stderr) == (0, "")

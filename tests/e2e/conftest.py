@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
+LISTENING = re.compile(r"listening on (https?://127\.0\.0\.1:\d+)")
 
 # Proxies of the environment are for package indices, not for loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

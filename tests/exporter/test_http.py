@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import http.client
 import json
+import logging
 import socket
+import ssl
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from gpuwhy.exporter import Exposition, Format, HttpServer, ListenError, Snapshot, parse_listen
+from gpuwhy.exporter.connections import NEW_S
 from gpuwhy.exporter.http import gzip_accepted, wanted_format
+from gpuwhy.exporter.web_config import WebConfig
 
 Make = Callable[..., Any]
 PROMETHEUS_2 = (
@@ -30,6 +37,12 @@ PROMETHEUS_3 = (
     "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    """Signs the server's certificate."""
+    return trustme.CA()
 
 
 @pytest.fixture
@@ -145,6 +158,18 @@ def test_metrics_in_the_format_asked_for(ask: Make, exposition: Exposition) -> N
     assert gzip.decompress(content) == exposition.scrape(Format.OPENMETRICS)
 
 
+@pytest.mark.parametrize("path", ["/api/v1/page", "/page.js", "/page.css", "/"])
+def test_page_is_compressed_for_who_takes_that(ask: Make, path: str) -> None:
+    """A browser gets the page's parts gzip-compressed, others as they are; caches are told."""
+    _, headers, plain = ask(path)
+    assert ("Content-Encoding" in headers, headers["Vary"]) == (False, "Accept-Encoding")
+    _, headers, content = ask(path, Accept_Encoding="gzip, deflate, br")
+    assert headers["Content-Encoding"] == "gzip"
+    assert int(headers["Content-Length"]) == len(content) < len(plain)
+    if path != "/api/v1/page":  # it holds the time
+        assert gzip.decompress(content) == plain
+
+
 @pytest.mark.parametrize(
     "accept, expected",
     [
@@ -211,13 +236,12 @@ def test_other_methods_are_refused(ask: Make, method: str) -> None:
     assert headers["Connection"] == "close"
 
 
-def test_body_of_a_get_is_not_taken_for_a_request(serve: Make) -> None:
+@pytest.mark.parametrize("how", [b"Content-Length: 38", b"Transfer-Encoding: chunked"])
+def test_body_of_a_get_is_not_taken_for_a_request(serve: Make, how: bytes) -> None:
     """A GET with a body is answered once and its connection closed."""
     with socket.create_connection(("127.0.0.1", serve()), timeout=10) as client:
         inner = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n"
-        client.sendall(
-            b"GET /-/healthy HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(inner) + inner
-        )
+        client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % how + inner)
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert answer.count(b"HTTP/1.1 ") == 1
     assert answer.endswith(b"healthy\n")
@@ -252,7 +276,7 @@ def test_garbage_is_answered_with_short_text(serve: Make) -> None:
         (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
         (b"GET /a\rX: y HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nA: b\rC: d\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\r\n folded: c\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET /\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\n\r\n", 505),
@@ -286,6 +310,25 @@ def test_dripping_client_is_dropped(serve: Make) -> None:
             except OSError:
                 return
     pytest.fail("still open")
+
+
+def test_dripping_second_request_is_dropped(serve: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """On a kept connection too a head that comes byte by byte has its time in all, and is no error of ours."""
+    with _connect(serve(request_s=0.4)) as client:
+        assert _healthy(client)
+        client.settimeout(0.05)
+        until = time.monotonic() + 10
+        closed = False
+        while not closed and time.monotonic() < until:
+            try:
+                client.send(b"G")
+                closed = client.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                closed = True
+    assert closed
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_status_is_what_the_daemon_says(ask: Make) -> None:
@@ -360,22 +403,92 @@ def test_longest_quiet_connection_is_closed_first(serve: Make) -> None:
     """At the limit a new connection closes the one quiet longest, not one that was just heard from."""
     port = serve(max_connections=2)
     with ExitStack() as stack:
-
-        def connect() -> socket.socket:
-            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
-
-        def healthy(client: socket.socket) -> bool:
-            client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n")
-            return client.recv(65536).startswith(b"HTTP/1.1 200 ")
-
-        scraper = connect()
-        assert healthy(scraper)
-        idle = connect()
+        scraper, idle = (stack.enter_context(_connect(port)) for _ in range(2))
+        assert _healthy(scraper)
+        assert _healthy(idle)
         time.sleep(0.1)
-        assert healthy(scraper)
-        assert healthy(connect())
-        assert idle.recv(1) == b""
-        assert healthy(scraper)
+        assert _healthy(scraper)
+        assert _healthy(stack.enter_context(_connect(port)))
+        assert _is_closed(idle)
+        assert _healthy(scraper)
+
+
+def test_places_of_those_that_never_asked_go_first(
+    serve: Make, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """A client that stops in the handshake makes room before one that is quiet after its answer."""
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pair.pem")
+    (tmp_path / "web.yaml").write_text("tls_server_config: {cert_file: pair.pem, key_file: pair.pem}")
+    port = serve(max_connections=2, web=WebConfig(tmp_path / "web.yaml"))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with ExitStack() as stack:
+        scraper = stack.enter_context(context.wrap_socket(_connect(port), server_hostname="127.0.0.1"))
+        assert _healthy(scraper)
+        half = stack.enter_context(_connect(port))
+        half.sendall(_client_hello())
+        assert half.recv(1)  # it has its place
+        time.sleep(NEW_S + 0.05)
+        assert _healthy(stack.enter_context(context.wrap_socket(_connect(port), server_hostname="127.0.0.1")))
+        assert _is_closed(half)
+        assert _healthy(scraper)
+
+
+def test_silent_and_slow_connections_get_no_thread(serve: Make) -> None:
+    """Until a request is whole it costs no thread; the oldest go when the waiting room is full."""
+    port = serve(max_waiting=4)
+    with ExitStack() as stack:
+        first, *rest = (stack.enter_context(_connect(port)) for _ in range(4))
+        for client in (first, *rest):
+            client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n")
+        assert _healthy(stack.enter_context(_connect(port)))
+        assert _connection_threads() == 1
+        silent = stack.enter_context(_connect(port))
+        assert _is_closed(first)
+        for client in rest:
+            client.sendall(b"\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert _healthy(silent)
+
+
+def test_one_address_cannot_fill_the_waiting_room(serve: Make) -> None:
+    """When it is full, the address with most connections loses one, not the oldest of all."""
+    port = serve(max_waiting=4)
+    with ExitStack() as stack:
+        patient = stack.enter_context(_connect(port))
+        crowd = [stack.enter_context(_connect(port, "127.0.0.2")) for _ in range(20)]
+        assert all(map(_is_closed, crowd[:17]))
+        assert _healthy(patient)
+
+
+def test_one_address_loses_its_places_to_others(serve: Make) -> None:
+    """Who holds more than half of the places has no moment's grace against another address."""
+    port = serve(max_connections=4)
+    with ExitStack() as stack:
+        other = stack.enter_context(_connect(port))
+        crowd = [stack.enter_context(_connect(port, "127.0.0.2")) for _ in range(4)]
+        assert all(map(_healthy, crowd))
+        start = time.monotonic()
+        assert _healthy(other)
+        assert time.monotonic() - start < NEW_S
+        assert sum(map(_is_open, crowd)) == 3
+
+
+def test_full_file_table_costs_the_oldest_silent_one(serve: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a file descriptor for a new connection the oldest silent one gives way."""
+    port = serve()
+    real, failures = socket.socket.accept, [OSError(24, "Too many open files")]
+
+    def accept(listener: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(listener)
+
+    with _connect(port) as silent:
+        assert _healthy_elsewhere(port)
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        assert _healthy_elsewhere(port)
+        assert _is_closed(silent)
 
 
 def test_silent_client_is_dropped(serve: Make) -> None:
@@ -384,7 +497,7 @@ def test_silent_client_is_dropped(serve: Make) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(b"GET /metr")
         start = time.monotonic()
-        assert client.recv(1) == b""
+        assert _is_closed(client)
         assert time.monotonic() - start < 5
 
 
@@ -425,6 +538,50 @@ def test_stop_ends_every_thread(exposition: Exposition) -> None:
     again = HttpServer((host, port), exposition, bytes)
     again.start()
     again.stop()
+
+
+def _connect(port: int, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
+
+
+def _healthy(client: socket.socket) -> bool:
+    client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n")
+    return client.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def _healthy_elsewhere(port: int) -> bool:
+    with _connect(port) as client:
+        return _healthy(client)
+
+
+def _is_closed(client: socket.socket) -> bool:
+    """Waits for the server's end of it."""
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def _is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def _client_hello() -> bytes:
+    outgoing = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1").do_handshake()
+    return outgoing.read()
 
 
 def _connection_threads() -> int:

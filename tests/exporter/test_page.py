@@ -199,7 +199,9 @@ def test_json_has_verdict_evidence_steps_workloads_and_what_is_missing(judge: Ma
     (gpu,) = drawn["gpus"]
     now = gpu["now"]
     assert (now["verdict"], now["cause"], now["confidence"]) == ("starving", "copy", 0.8)
-    assert now["evidence"] == [["graphics_active_ratio", "0.25", "< 0.6"]]
+    assert now["evidence"] == [
+        ["graphics_active_ratio", "0.25", "< 0.6", "graphics or compute engine active"]
+    ]
     assert now["steps"]
     assert now["workloads"][0]["title"] == "ml/llama"
     assert gpu["sources"] == ["nvml", "nvml-gpm"]

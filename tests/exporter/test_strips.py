@@ -1,4 +1,4 @@
-"""The last hour of each GPU: bounded, in order, and handed out without what was seen before."""
+"""The last hours of each GPU: bounded, in order, and handed out without what was seen before."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
-from gpuwhy.exporter.strips import CODE, DRAWN, MOST_ROWS, Strips
+from gpuwhy.exporter.strips import CODE, DRAWN, MOST_ROWS, RECENT_S, SPAN_S, Strips
 from gpuwhy.verdict.now import Now
 
 Make = Callable[..., Any]
@@ -61,21 +62,70 @@ def test_only_newer_rows_are_handed_out(judge: Make, facts: Make) -> None:
     assert len(rows(strips, two.gpu.key)) == 2
 
 
-def test_an_hour_is_kept_and_no_more(judge: Make) -> None:
-    """Rows older than an hour go, and there are never more than the ring holds."""
-    strips = Strips()
-    verdict = judge()
-    for number in range(1, 131):
-        strips.add([at(verdict, number, 30.0)], {})
+@pytest.mark.parametrize("seconds", [1.0, 5.0, 30.0, 60.0])
+def test_four_hours_are_kept_at_any_interval(judge: Make, seconds: float) -> None:
+    """Rows older than that go; the newest minutes have one for each interval, and none is lost on the way."""
+    strips, verdict = Strips(), judge()
+    for number in range(1, int(SPAN_S / seconds) + 700):
+        strips.add([at(verdict, number, seconds)], {})
     kept = rows(strips, verdict.gpu.key)
-    assert kept[-1][1] - kept[0][1] == 3600.0
-    for number in range(4000, 4000 + MOST_ROWS + 10):
-        strips.add([at(verdict, number, 1.0)], {})
-    assert len(rows(strips, verdict.gpu.key)) == MOST_ROWS
+    assert SPAN_S - 60 <= kept[-1][1] - kept[0][1] <= SPAN_S
+    assert len(kept) <= MOST_ROWS
+    assert sum(row[2] for row in kept) == pytest.approx(kept[-1][1] - kept[0][1] + kept[0][2])
+    assert [row[2] for row in kept[-4:]] == [seconds] * 4
+
+
+def test_older_rows_are_made_one(judge: Make) -> None:
+    """One row of half a minute has the verdict with most seconds, and means over what was read."""
+    strips = Strips()
+    said = ["starving/copy"] * 2 + ["healthy/compute"] * 4
+    for number, name in enumerate(said, 1):
+        signals = {"sm_active_ratio": number / 10} if number != 6 else {}
+        strips.add([at(judge(None, *name.split("/"), signals=signals), number)], {})
+    for number in range(7, 7 + int(RECENT_S / 5)):
+        strips.add([at(judge(), number)], {})
+    merged = rows(strips, judge().gpu.key)[0]
+    # The sixth ends with the half minute, and belongs to the next one.
+    assert merged[:4] == [5, START + 25, 25.0, CODE["healthy", "compute"]]
+    assert merged[5] == 30.0
+    for number in (55, 56):
+        strips.add([at(judge(), number)], {})
+    assert rows(strips, judge().gpu.key)[1][:3] == [7, START + 35, 10.0]
+
+
+def test_rows_with_a_gap_between_stay_apart(judge: Make) -> None:
+    """Time that nobody watched is not drawn over."""
+    strips, verdict = Strips(), judge()
+    for number in (1, 4, 100):
+        strips.add([at(verdict, number)], {})
+    assert [row[1:3] for row in rows(strips, verdict.gpu.key)] == [
+        [START + 5, 5.0],
+        [START + 20, 5.0],
+        [START + 500, 5.0],
+    ]
+
+
+def test_fast_replay_is_bounded_too(judge: Make) -> None:
+    """Many intervals in little time are no more rows than any others."""
+    strips, verdict = Strips(), judge()
+    for number in range(1, 5000):
+        strips.add([at(verdict, number, 0.1)], {})
+    assert len(rows(strips, verdict.gpu.key)) <= MOST_ROWS
+
+
+def test_after_a_pause_the_missing_rows_come(judge: Make) -> None:
+    """Whoever has not asked for long gets what is newer, with the older of it made fewer."""
+    strips, verdict = Strips(), judge()
+    for number in range(1, 301):
+        strips.add([at(verdict, number)], {})
+    later = rows(strips, verdict.gpu.key, 100)
+    assert later[0][0] > 100
+    assert later[0][1] - later[0][2] <= START + 100 * 5
+    assert later[-1][0] == 300
 
 
 def test_eight_gpus_stay_below_a_mebibyte(judge: Make, facts: Make) -> None:
-    """A full hour of eight GPUs with every signal read."""
+    """Four full hours of eight GPUs with every signal read, at an interval of a second."""
     signals = {drawn.signal: 123.456 if drawn.digits != 1 else 0.98765 for drawn in DRAWN} | {
         "sm_clock_hertz": 1.98e9
     }
@@ -83,12 +133,14 @@ def test_eight_gpus_stay_below_a_mebibyte(judge: Make, facts: Make) -> None:
     tracemalloc.start()
     try:
         strips = Strips()
-        for number in range(1, MOST_ROWS + 1):
-            strips.add([at(verdict, number) for verdict in made], {})
+        for number in range(1, int(SPAN_S / 30) + 1):
+            strips.add([at(verdict, number, 30.0) for verdict in made], {})
+        for number in range(int(SPAN_S) + 1, int(SPAN_S) + 400):
+            strips.add([at(verdict, number, 1.0) for verdict in made], {})
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert all(len(strip.rows) == MOST_ROWS for strip in strips.newer()[1].values())
+    assert all(len(strip.rows) > MOST_ROWS - 10 for strip in strips.newer()[1].values())
     assert used < 2**20
 
 

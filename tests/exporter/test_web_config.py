@@ -8,7 +8,6 @@ import http.client
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +19,9 @@ import trustme
 
 from gpuwhy.config import ConfigError
 from gpuwhy.exporter import Exposition, HttpServer, Snapshot
+from gpuwhy.exporter import users as users_module
 from gpuwhy.exporter import web_config as module
+from gpuwhy.exporter.page import CONTENT_SECURITY_POLICY
 from gpuwhy.exporter.users import Access, Users
 from gpuwhy.exporter.web_config import WebConfig
 
@@ -71,7 +72,11 @@ def serve(
 @pytest.mark.parametrize(
     "content, named",
     [
-        ("rate_limit: {interval: 1s}", ["rate_limit", "tls_server_config"]),
+        ("rate_limit: {interval: 1s}", ["rate_limit", "built in"]),
+        ("users: {a: b}", ["users", "not known", "basic_auth_users"]),
+        ("tls_server_config: {cert: PEM}", ["tls_server_config.cert", "cert_file"]),
+        ("tls_server_config: {key: secret}", ["tls_server_config.key", "key_file"]),
+        ("tls_server_config: {client_ca: PEM}", ["tls_server_config.client_ca", "client_ca_file"]),
         ("tls_server_config: {cert_file: cert.pem}", ["tls_server_config.key_file", "PEM"]),
         (
             "tls_server_config: {cert_file: no.pem, key_file: key.pem}",
@@ -91,9 +96,14 @@ def serve(
         (TLS.replace("}", ", client_ca_file: ca.pem}"), ["client_auth_type", "RequireAndVerifyClientCert"]),
         (TLS.replace("}", ", client_allowed_sans: [a]}"), ["client_auth_type", "client_allowed_sans"]),
         (MUTUAL.replace("ca.pem", "key.pem"), ["client_ca_file", "'key.pem'", "authority"]),
+        ("http_server_config: {gzip: true}", ["http_server_config.gzip", "not known", "headers"]),
         ("http_server_config: {http2: maybe}", ["http2", "'maybe'", "true or false"]),
         ("http_server_config: {headers: {Set-Cookie: a}}", ["headers.Set-Cookie", "X-Frame-Options"]),
         ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb: c"}}', ["X-Frame-Options", "one line"]),
+        (
+            "http_server_config: {headers: {X-Frame-Options: ALLOW}}",
+            ["X-Frame-Options", "'ALLOW'", "sameorigin"],
+        ),
         ("basic_auth_users: {prom: secret}", ["'prom'", "htpasswd"]),
         (f"basic_auth_users: {{prom: '{HASH.replace('$04$', '$31$')}'}}", ["'prom'", "cost 31"]),
         ("basic_auth_users: [a]", ["basic_auth_users", "name: value"]),
@@ -185,9 +195,12 @@ def test_every_path_but_health_needs_the_password(serve: Make) -> None:
         ):
             status, headers, _ = _ask(port, path, Authorization=given)
             assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="gpuwhy", charset="UTF-8"')
+            assert _ask(port, path, method="HEAD", Authorization=given)[0] == 401
         assert _ask(port, path, Authorization=_basic("prom", "right"))[0] in {200, 404}
     assert [_ask(port, path)[0] for path in ("/-/healthy", "/-/ready")] == [200, 200]
     assert _ask(port, "/-/../metrics")[0] == 400
+    for path in ("/-/healthy/", "/-/healthy/x", "/-/", "/-/metrics"):
+        assert _ask(port, path)[0] == 401
 
 
 def test_password_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +222,89 @@ def test_password_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls.clear()
     assert users.check(_basic("prom", "right")) is Access.GRANTED
     assert not calls
+    users.check(_basic("prom", "0"))
+    assert len(calls) == 1  # forgotten: what is remembered of wrong ones is bounded
+
+
+def test_one_password_is_checked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for the same pair gets its answer; who would wait too long for another is told so."""
+    calls: list[bytes] = []
+    going, go_on = threading.Event(), threading.Event()
+    original = bcrypt.hashpw
+
+    def slowly(password: bytes, hashed: bytes) -> bytes:
+        calls.append(password)
+        going.set()
+        assert go_on.wait(10)
+        return original(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "hashpw", slowly)
+    users, got = Users({b"prom": HASH.encode()}), []
+
+    def check() -> None:
+        got.append(users.check(_basic("prom", "right")))
+
+    threads = [threading.Thread(target=check) for _ in range(3)]
+    threads[0].start()
+    assert going.wait(10)
+    monkeypatch.setattr(users_module, "_WAIT_S", 0.01)
+    assert users.check(_basic("prom", "other")) is Access.BUSY
+    monkeypatch.setattr(users_module, "_WAIT_S", 10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert (got, calls) == ([Access.GRANTED] * 3, [b"right"])
+
+
+def test_busy_check_is_answered_with_503(serve: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose password cannot be checked in time is neither let in nor called wrong."""
+    port = serve(USERS)
+    monkeypatch.setattr(users_module, "_WAIT_S", 0.01)
+    with users_module._one_at_a_time:
+        status, headers, _ = _ask(port, "/metrics", Authorization=_basic("prom", "right"))
+    assert (status, headers["Retry-After"]) == (503, "5")
+
+
+def test_hashes_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much of a hash is right cannot be told by the time."""
+    compared = []
+    original = users_module.hmac.compare_digest
+    monkeypatch.setattr(
+        users_module.hmac, "compare_digest", lambda *given: (compared.append(given), original(*given))[1]
+    )
+    assert Users({b"prom": HASH.encode()}).check(_basic("prom", "right")) is Access.GRANTED
+    assert compared == [(HASH.encode(), HASH.encode())]
+
+
+def test_right_password_of_an_unknown_name_is_denied() -> None:
+    """The decoy that unknown names are checked against lets nobody in."""
+    users = Users({b"prom": HASH.encode()})
+    assert users.check(_basic("nobody", "right")) is Access.DENIED
+    assert users.check(_basic("prom", "right")) is Access.GRANTED
+
+
+def test_old_tls_is_refused(serve: Make, authority: trustme.CA) -> None:
+    """min_version and cipher_suites are in force on the wire."""
+    port = serve(TLS.replace("}", ", min_version: TLS13}"))
+    old = _trusting(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(OSError):
+        _ask(port, "/metrics", old)
+    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    port = serve(TLS.replace("}", ", cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]}"))
+    old.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    with pytest.raises(OSError):
+        _ask(port, "/metrics", old)
+
+
+def test_certificate_that_may_be_left_out_is_verified_when_given(serve: Make, authority: trustme.CA) -> None:
+    """VerifyClientCertIfGiven lets in who has none, and not who has a bad one."""
+    port = serve(MUTUAL.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"))
+    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    with pytest.raises(OSError):
+        _ask(port, "/metrics", _trusting(authority, trustme.CA().issue_cert("prometheus")))
 
 
 def test_security_headers_and_the_operators_own(serve: Make) -> None:
@@ -227,13 +323,29 @@ def test_security_headers_and_the_operators_own(serve: Make) -> None:
         )
 
 
+def test_operators_policy_can_only_forbid_more(serve: Make) -> None:
+    """Both policies are sent, and a browser obeys both; the page's own script stays the only one."""
+    port = serve('http_server_config: {headers: {Content-Security-Policy: "default-src *"}}')
+    policies = {path: _ask(port, path)[1]["Content-Security-Policy"] for path in ("/", "/metrics")}
+    assert policies == {
+        "/": f"{CONTENT_SECURITY_POLICY}, default-src *",
+        "/metrics": "default-src 'none', default-src *",
+    }
+
+
 def test_certificate_is_replaced_while_running(serve: Make, folder: Path, authority: trustme.CA) -> None:
-    """A new pair is served to the next connection."""
+    """A handshake that begins after the change has the new pair; a connection from before is served and closed."""
     port = serve(TLS)
     before = _served_certificate(port)
+    kept = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=_trusting(authority))
+    kept.connect()
     _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
-    assert _comes_to_differ(port, before)
+    assert _served_certificate(port) != before
     assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    kept.request("GET", "/-/healthy")
+    answer = kept.getresponse()
+    assert (answer.status, answer.headers["Connection"]) == (200, "close")
+    kept.close()
 
 
 def test_bad_change_keeps_the_last_good_one(
@@ -246,7 +358,53 @@ def test_bad_change_keeps_the_last_good_one(
     assert [_served_certificate(port) for _ in range(3)] == [before] * 3
     assert caplog.text.count("stay in force") == 1
     _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
-    assert _comes_to_differ(port, before)
+    assert _served_certificate(port) != before
+
+
+def test_nobody_gets_settings_from_before_once_a_change_is_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks while the file is read again waits for the new settings; on a hanging disk for a second only."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, "")
+    reading, go_on = threading.Event(), threading.Event()
+    original = module._Reader.read
+
+    def slowly(reader: Any) -> Any:
+        reading.set()
+        assert go_on.wait(10)
+        return original(reader)
+
+    monkeypatch.setattr(module._Reader, "read", slowly)
+    (folder / "web.yaml").write_text(USERS)
+    got: list[Any] = []
+    threads = [threading.Thread(target=lambda: got.append(config.current())) for _ in range(3)]
+    threads[0].start()
+    assert reading.wait(10)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    assert config.current().users is None
+    monkeypatch.setattr(module, "PATIENCE_S", 10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert [settings.users is not None for settings in got] == [True] * 3
+
+
+def test_checked_passwords_outlive_a_new_certificate(
+    folder: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that leaves the users alone costs no new bcrypt; one of the users forgets all."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, TLS + USERS)
+    before = config.current()
+    _write_pair(folder, authority.issue_cert("localhost"))
+    after = config.current()
+    assert after.context is not before.context
+    assert after.users is before.users
+    (folder / "web.yaml").write_text(TLS + USERS.replace("prom:", "other:"))
+    assert config.current().users is not before.users
 
 
 def test_new_password_counts_at_once_on_a_kept_connection(serve: Make, folder: Path) -> None:
@@ -327,26 +485,19 @@ def _served_certificate(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
 
 
-def _comes_to_differ(port: int, before: str) -> bool:
-    """A connection whose thread finds another one looking gets the settings from before, for a moment."""
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        if _served_certificate(port) != before:
-            return True
-    return False
-
-
 def _basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def _ask(port: int, path: str, context: ssl.SSLContext | None = None, **headers: str) -> Any:
+def _ask(
+    port: int, path: str, context: ssl.SSLContext | None = None, method: str = "GET", **headers: str
+) -> Any:
     if context is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     else:
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
     try:
-        connection.request("GET", path, headers={name: value for name, value in headers.items() if value})
+        connection.request(method, path, headers={name: value for name, value in headers.items() if value})
         answer = connection.getresponse()
         return answer.status, dict(answer.headers), answer.read()
     finally:

@@ -1,31 +1,29 @@
 """The HTTP server: metrics, status and health, from memory only; no request touches a device.
 
-Every connection has a thread, and there are at most ``max_connections``: a new one beyond that
-closes the one that has been quiet longest, so idle or slow clients cannot keep others out. One that is
-new or being answered gets a moment first, so that a burst is served in turn. A scraper whose idle
-connection was closed opens another; Prometheus repeats the request by itself.
+``connections`` says who is served when there are more clients than places. A scraper whose idle connection
+was closed opens another; Prometheus repeats the request by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import logging
+import os
 import socket
 import ssl
-import sys
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from gpuwhy import __version__
 from gpuwhy.exporter.answer import TEXT, Answer, text
+from gpuwhy.exporter.connections import Connections, Place, end_tls
 from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.textformat import Format
@@ -43,15 +41,16 @@ _HEADER_LINES = 100
 # Asked by whoever restarts the agent, who has no password.
 _OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
 _TLS_FIRST_BYTE = b"\x16"
-# How long a full server leaves alone a connection that asks nothing, and one that is being answered.
-_NEW_S, _ANSWERED_S = 0.25, 1.0
+_WORTH_GZIP_BYTES = 1024
+_BACKLOG = 1024  # a burst that overflows it costs its clients a second
 _SPEAK_TLS = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 35\r\n"
     b"Connection: close\r\n\r\nthis port speaks TLS; ask by https\n"
 )
+_POLICY = "Content-Security-Policy"
 _SECURITY_HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'",
+    _POLICY: "default-src 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -96,38 +95,40 @@ class HttpServer:
         *,
         page: Page | None = None,
         web: WebConfig | None = None,
-        max_connections: int = 300,
+        max_connections: int = 128,
+        max_waiting: int = 512,
         request_s: float = 10.0,
         idle_s: float = 120.0,
     ) -> None:
         self._listen = listen
         self._site = _Site(exposition, status, page or Page(exposition))
-        self._limits = _Limits(max_connections, request_s, idle_s)
+        self._limits = _Limits(max_connections, max_waiting, request_s, idle_s)
         self._settings = (lambda: NO_SETTINGS) if web is None else web.current
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._connections: Connections | None = None
 
     def start(self) -> Address:
         """Listen and serve; returns the bound host and port. Raises ``ListenError``."""
-        self._server = _bind(self._listen, self._site, self._limits, self._settings)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="gpuwhy-http", daemon=True)
-        self._thread.start()
-        host, port = self._server.socket.getsockname()[:2]
+        listener = _listener(self._listen)
+        self._connections = _Server(listener, self._site, self._limits, self._settings).connections
+        host, port = listener.getsockname()[:2]
+        self._connections.start()
         return host, port
+
+    def is_alive(self) -> bool:
+        """Whether connections are accepted."""
+        return self._connections is not None and self._connections.is_alive()
 
     def stop(self) -> None:
         """Stop listening, close all connections and wait for their threads."""
-        if self._server is not None and self._thread is not None:
-            self._server.wake()
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-            self._server = self._thread = None
+        if self._connections is not None:
+            self._connections.stop()
+            self._connections = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
     max_connections: int
+    max_waiting: int
     request_s: float
     idle_s: float
 
@@ -160,7 +161,8 @@ class _Site:
                 return self._ready()
             case _:
                 missing = text(HTTPStatus.NOT_FOUND, "not found; the metrics are at /metrics\n")
-                return self._page.get(path) or missing
+                answer = self._page.get(path)
+                return missing if answer is None else _compressed(answer, headers)
 
     def _metrics(self, headers: Message) -> Answer:
         wanted = wanted_format(headers.get("Accept", ""))
@@ -176,6 +178,15 @@ class _Site:
         if snapshot is not None and snapshot.judged:
             return text(HTTPStatus.OK, "ready\n")
         return text(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no interval has been judged yet\n")
+
+
+def _compressed(answer: Answer, headers: Message) -> Answer:
+    vary = (*answer.headers, ("Vary", "Accept-Encoding"))
+    if len(answer.content) < _WORTH_GZIP_BYTES or not gzip_accepted(headers.get("Accept-Encoding", "")):
+        return replace(answer, headers=vary)
+    # Level 1, as for the metrics: more takes several times as long and saves little.
+    content = gzip.compress(answer.content, compresslevel=1, mtime=0)
+    return replace(answer, content=content, headers=(*vary, ("Content-Encoding", "gzip")))
 
 
 class _Timed(io.RawIOBase):
@@ -215,12 +226,17 @@ class _Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: Any  # a _Server, which is none of socketserver's
     protocol_version = "HTTP/1.1"
     server_version = f"gpuwhy/{__version__}"
     sys_version = ""
     # Without this a kept connection waits 40 ms for the client's delayed ACK.
     disable_nagle_algorithm = True
+
+    def __init__(self, place: Place, server: _Server, settings: Settings) -> None:
+        self._place = place
+        self._settings = settings  # those that the connection was secured by
+        super().__init__(place.connection, place.address, server)  # type: ignore[arg-type]
 
     def setup(self) -> None:
         super().setup()
@@ -228,7 +244,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._timed.until_s = time.monotonic() + self.server.limits.request_s
         self.rfile = io.BufferedReader(self._timed)
         self.wfile = io.BufferedWriter(self._timed, 65536)
-        self._settings = self.server.settings()
         self._stranger = _is_stranger(self.connection, self._settings)
 
     def finish(self) -> None:
@@ -253,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             # Closing with bytes unread resets the connection, and the client would lose the answer.
             _drain(self.connection)
-        self.server.heard_from(self.connection, answered=False)
+        self._place.answered()
         self._timed.until_s = time.monotonic() + self.server.limits.idle_s
 
     def _read_head(self) -> tuple[bytes, bytes]:
@@ -291,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile = stream
         if not understood:
             return
-        self.server.heard_from(self.connection, answered=True)
+        self._place.asked()
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body that nobody reads would be taken for the next request
         settings = self.server.settings()
@@ -340,7 +355,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
         own = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.content))}
-        headers = {**_SECURITY_HEADERS, **own, **dict(answer.headers), **self._settings.headers}
+        headers = {**_SECURITY_HEADERS, **own, **dict(answer.headers)}
+        for name, value in self._settings.headers.items():
+            # A browser obeys every policy of a list, so the operator's can forbid more and allow nothing.
+            headers[name] = f"{headers[name]}, {value}" if name == _POLICY else value
         for name, value in headers.items():
             self.send_header(name, value)
         if self.close_connection:
@@ -349,8 +367,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.content)
 
-    def log_message(self, *args: Any) -> None:
-        log.debug("%s: %r", self.client_address, args)
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  as the base class calls it
+        log.debug("%s: %r", self.client_address, format % args)
 
 
 def _check_line(line: bytes) -> None:
@@ -381,7 +399,7 @@ def _drain(connection: socket.socket) -> None:
     until_s = time.monotonic() + 0.5
     # The socket's own methods, since TLS has nothing to say about bytes that nobody wants.
     with contextlib.suppress(OSError):
-        _end_tls(connection)
+        end_tls(connection)
         socket.socket.shutdown(connection, socket.SHUT_WR)
         while (left_s := until_s - time.monotonic()) > 0:
             connection.settimeout(left_s)
@@ -389,176 +407,81 @@ def _drain(connection: socket.socket) -> None:
                 return
 
 
-class _Connection:
-    """One client: its thread, when it last did something (monotonic), and how long that keeps its place."""
-
-    __slots__ = ("keeps_s", "quiet_since_s", "thread")
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self.quiet_since_s = time.monotonic()
-        self.keeps_s = _NEW_S
-        self.thread = thread
-
-
-class _Server(ThreadingMixIn, TCPServer):
-    # Not http.server's own: that one asks DNS for the host's name before it serves, which can hang.
-    allow_reuse_address = True
-    request_queue_size = 1024  # a burst that overflows it costs its clients a second
+class _Server:
+    """Speaks TLS and HTTP on the connections that ``Connections`` gives a thread."""
 
     def __init__(
-        self, family: int, address: Any, site: _Site, limits: _Limits, settings: Callable[[], Settings]
+        self, listener: socket.socket, site: _Site, limits: _Limits, settings: Callable[[], Settings]
     ) -> None:
-        self.address_family = family
         self.settings = settings
         self.site = site
         self.limits = limits
-        self._connections: dict[socket.socket, _Connection] = {}
-        self._lock = threading.Condition()  # guards _connections; notified when one ends or was answered
-        self._closing = False
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            # As with other exporters, all addresses means those of IPv4 too.
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        thread = threading.Thread(
-            target=self.process_request_thread,
-            args=(request, client_address),
-            name="gpuwhy-http-connection",
-            daemon=True,
+        self.connections = Connections(
+            listener,
+            self._serve,
+            _is_whole,
+            places=limits.max_connections,
+            waiting=limits.max_waiting,
+            first_s=limits.request_s,
         )
-        with self._lock:
-            while len(self._connections) >= self.limits.max_connections and not self._closing:
-                self._make_room()
-            self._connections[request] = _Connection(thread)
-        thread.start()
 
-    def _make_room(self) -> None:
-        """Close the connection that has lost its place first, or wait until one has."""
-        now_s = time.monotonic()
-
-        def left_s(request: socket.socket) -> float:
-            connection = self._connections[request]
-            return connection.quiet_since_s + connection.keeps_s - now_s
-
-        first = min(self._connections, key=left_s)
-        if left_s(first) <= 0:
-            self._drop(first)
-        else:
-            self._lock.wait(left_s(first))
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # The handshake is this thread's work: in the accept loop one silent client would stop all.
+    def _serve(self, place: Place) -> None:
         try:
-            secured = self._secure(request)
+            # The handshake is this thread's work: in the accepting one a slow client would stop all.
+            place.connection.settimeout(self.limits.request_s)
+            is_tls = place.connection.recv(1, socket.MSG_PEEK) == _TLS_FIRST_BYTE
+            settings = self.settings()
+            if self._secure(place, settings.context, is_tls=is_tls):
+                _Handler(place, self, settings)
+        except OSError as error:  # the client went away, was too slow, or has no good certificate
+            log.debug("connection from %s ended: %s", place.address, error)
         except Exception:
-            self.handle_error(request, client_address)
-            secured = None
-        if secured is None:
-            self.shutdown_request(request)
-        else:
-            super().process_request_thread(secured, client_address)
+            log.exception("connection from %s failed", place.address)
 
-    def _secure(self, request: socket.socket) -> socket.socket | None:
-        """The connection to speak HTTP on; None where the first byte is of the wrong protocol."""
-        request.settimeout(self.limits.request_s)
-        context = self.settings().context
-        is_tls = request.recv(1, socket.MSG_PEEK) == _TLS_FIRST_BYTE
+    def _secure(self, place: Place, context: ssl.SSLContext | None, *, is_tls: bool) -> bool:
+        """Put TLS on it where the settings want that; False where the first byte is of the wrong protocol."""
+        plain = place.connection
         if context is None:
-            return None if is_tls else request
+            return not is_tls
         if not is_tls:
-            request.sendall(_SPEAK_TLS)
-            _drain(request)
-            return None
-        secured = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-        with self._lock:
-            known = self._connections.pop(request, None)
-            if known is not None:
-                self._connections[secured] = known
-        if known is None:  # dropped meanwhile
-            secured.close()
-            return None
-        try:
-            secured.settimeout(self.limits.request_s)
-            secured.do_handshake()
-        except BaseException:
-            self.shutdown_request(secured)
-            raise
-        return secured
-
-    def heard_from(self, request: socket.socket, *, answered: bool) -> None:
-        """A request came, to be ``answered``; or its answer is done."""
-        with self._lock:
-            connection = self._connections.get(request)
-            if connection is not None:
-                connection.quiet_since_s = time.monotonic()
-                connection.keeps_s = _ANSWERED_S if answered else _NEW_S
-                self._lock.notify()
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._connections.pop(request, None)
-            self._lock.notify()
-        _end_tls(request)
-        super().shutdown_request(request)
-
-    def wake(self) -> None:
-        """End the wait for the next client, which else goes on for up to half a second."""
-        with self._lock:
-            self._closing = True
-            self._lock.notify()
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def server_close(self) -> None:
-        super().server_close()
-        with self._lock:
-            threads = [connection.thread for connection in self._connections.values()]
-            for request in tuple(self._connections):
-                self._drop(request)
-        for thread in threads:
-            thread.join(timeout=5)  # a status that never returns must not keep the agent from ending
-
-    def handle_error(self, _request: Any, client_address: Any) -> None:
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):  # the client went away, or was too slow
-            log.debug("connection from %s ended: %s", client_address, error)
-        else:
-            log.error("connection from %s failed", client_address, exc_info=error)
-
-    def _drop(self, request: socket.socket) -> None:
-        """End a connection: its thread wakes from whatever it waits for, and closes the socket."""
-        del self._connections[request]
-        with contextlib.suppress(OSError):
-            # Not TLS's own, which would pull its state from under the thread that reads.
-            socket.socket.shutdown(request, socket.SHUT_RDWR)
+            plain.sendall(_SPEAK_TLS)
+            _drain(plain)
+            return False
+        secured = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        place.connection = secured
+        if place.dropped:  # perhaps while it had no socket that could be shut down
+            return False
+        secured.settimeout(self.limits.request_s)
+        secured.do_handshake()
+        return True
 
 
-def _end_tls(request: socket.socket) -> None:
-    """Say goodbye in TLS, without waiting for the other side to say it too."""
-    if isinstance(request, ssl.SSLSocket):
-        with contextlib.suppress(OSError, ValueError):
-            request.settimeout(0)
-            request.unwrap()
+def _is_whole(content: bytes) -> bool:
+    """Whether that is all of a request's head, or of the first record of TLS."""
+    if content.startswith(_TLS_FIRST_BYTE):
+        return len(content) >= 5 and len(content) >= 5 + int.from_bytes(content[3:5], "big")
+    return b"\n\r\n" in content or b"\n\n" in content
 
 
-def _bind(listen: Address, site: _Site, limits: _Limits, settings: Callable[[], Settings]) -> _Server:
+def _listener(listen: Address) -> socket.socket:
     host, port = listen
     try:
         if host:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, _, _, _, address = found[0]
-            return _Server(family, address, site, limits, settings)
-        if socket.has_dualstack_ipv6():
-            return _Server(socket.AF_INET6, ("::", port), site, limits, settings)
-        return _Server(socket.AF_INET, ("0.0.0.0", port), site, limits, settings)
+        elif socket.has_dualstack_ipv6():
+            family, address = socket.AF_INET6, ("::", port)
+        else:
+            family, address = socket.AF_INET, ("", port)
+        # As with other exporters, all addresses means those of IPv4 too.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
+        # That of create_server repeats the address.
+        said = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise ListenError(
-            f"cannot listen on {shown}: {error.strerror}; free that port or set http.listen to another"
+            f"cannot listen on {shown}: {said}; free that port or set http.listen to another"
         ) from error
 
 

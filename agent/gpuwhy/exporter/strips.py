@@ -1,6 +1,8 @@
-"""The last hour of each GPU for the status page: what was judged, and the signals that it was judged by.
+"""The last hours of each GPU for the status page: what was judged, and the signals that it was judged by.
 
-A row is kept as the JSON that the page is sent, about 100 bytes: an hour of eight GPUs stays below 1 MiB.
+The last minutes have a row for each interval, and what is older one for each half minute, so that any interval
+reaches back as far. A row is kept as the JSON that the page is sent, about 100 bytes: four hours of eight GPUs
+stay below 1 MiB.
 """
 
 from __future__ import annotations
@@ -8,9 +10,10 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -18,8 +21,12 @@ from gpuwhy.exporter.snapshot import GpuKey
 from gpuwhy.verdict.types import CauseKey, Verdict
 from gpuwhy.verdict.vocabulary import CAUSES
 
-MOST_ROWS = 720  # an hour of intervals of 5 s; shorter intervals reach less far back
-SPAN_S = 3600.0
+RECENT_S = 240.0
+MOST_RECENT = 240  # a fast replay has more
+MERGED_S = 30.0
+SPAN_S = 4 * 3600.0
+MOST_ROWS = MOST_RECENT + int(SPAN_S / MERGED_S)
+_GAP_S = 1.0  # rows that are further apart are not made one
 CODE: dict[CauseKey, int] = {cause.key: code for code, cause in enumerate(CAUSES)}
 
 
@@ -57,8 +64,10 @@ class Strip:
 class Strips:
     """Bounded rings, one per GPU, filled by the daemon and read by requests; safe from any thread.
 
-    A row is ``[serial, unix end, seconds, place in CAUSES, a number or null per DRAWN]``. Serials grow over all
-    GPUs; they count within one ``run``, which is a name that no other start of the agent has.
+    A row is ``[serial, unix end, seconds, place in CAUSES, a number or null per DRAWN]``. One that was merged has
+    the last serial of its intervals, the verdict that had most of its seconds, and means over those seconds that
+    the signal was read in. Serials grow over all GPUs; they count within one ``run``, which is a name that no
+    other start of the agent has.
     """
 
     def __init__(self) -> None:
@@ -82,7 +91,7 @@ class Strips:
         """The newest serial, and each GPU with its rows after ``serial``."""
         with self._lock:
             newest = self._serial
-            copies = {key: (ring.latest, ring.since_s, tuple(ring.rows)) for key, ring in self._gpus.items()}
+            copies = {key: (ring.latest, ring.since_s, ring.rows()) for key, ring in self._gpus.items()}
         return newest, {
             key: Strip(latest, since_s, _after(rows, serial))
             for key, (latest, since_s, rows) in copies.items()
@@ -117,12 +126,46 @@ class _Ring:
     began_s: float
     shown: str
     since_s: float
-    rows: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_ROWS))
+    recent: deque[bytes] = field(default_factory=deque)
+    merging: list[list[Any]] = field(default_factory=list)
+    merged: deque[bytes] = field(default_factory=lambda: deque(maxlen=int(SPAN_S / MERGED_S)))
 
     def add(self, row: tuple[float | None, ...]) -> None:
-        self.rows.append(msgspec.json.encode(row))
-        while _numbers(self.rows[0])[1] < self.latest.unix_end_s - SPAN_S:
-            self.rows.popleft()
+        self.recent.append(msgspec.json.encode(row))
+        now_s = self.latest.unix_end_s
+        while len(self.recent) > MOST_RECENT or _numbers(self.recent[0])[1] < now_s - RECENT_S:
+            self._merge(msgspec.json.decode(self.recent.popleft()))
+        while self.merged and _numbers(self.merged[0])[1] < now_s - SPAN_S:
+            self.merged.popleft()
+
+    def rows(self) -> tuple[bytes, ...]:
+        """All of them, oldest first."""
+        return (*self.merged, *([_as_one(self.merging)] if self.merging else []), *self.recent)
+
+    def _merge(self, row: list[Any]) -> None:
+        if self.merging:
+            _, end, *_ = self.merging[-1]
+            if end // MERGED_S != row[1] // MERGED_S or row[1] - row[2] > end + _GAP_S:
+                self.merged.append(_as_one(self.merging))
+                self.merging = []
+        self.merging.append(row)
+
+
+def _as_one(rows: list[list[Any]]) -> bytes:
+    seconds: Counter[int | None] = Counter()
+    for row in rows:
+        seconds[row[3]] += row[2]
+    numbers = [_mean([(row[4 + place], row[2]) for row in rows], drawn) for place, drawn in enumerate(DRAWN)]
+    serial, end, *_ = rows[-1]
+    code = max(seconds, key=seconds.__getitem__)
+    return msgspec.json.encode((serial, end, round(sum(seconds.values()), 1), code, *numbers))
+
+
+def _mean(values: list[tuple[float | None, float]], drawn: Drawn) -> float | None:
+    read = [(value, seconds) for value, seconds in values if value is not None and seconds]
+    if not read:
+        return None
+    return _rounded(sum(value * s for value, s in read) / sum(s for _, s in read), drawn)
 
 
 def _after(rows: tuple[bytes, ...], serial: int) -> tuple[msgspec.Raw, ...]:
@@ -141,5 +184,9 @@ def _numbers(row: bytes) -> tuple[int, float]:
 def _number(value: float | None, drawn: Drawn) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    number = round(value * drawn.scale, drawn.digits)
+    return _rounded(value * drawn.scale, drawn)
+
+
+def _rounded(value: float, drawn: Drawn) -> float:
+    number = round(value, drawn.digits)
     return number if drawn.digits else int(number)

@@ -46,6 +46,10 @@ class Users:
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()  # guards the two above
 
+    def same_as(self, other: Users) -> bool:
+        """Whether names and hashes are the same."""
+        return self._hashes == other._hashes
+
     def check(self, authorization: str) -> Access:
         """Whether an Authorization header lets its sender in; "" for none."""
         scheme, _, coded = authorization.partition(" ")

@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from gpuwhy.exporter.users import Users
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 1.0
+PATIENCE_S = 1.0
 # Each step doubles the time of a check; 14 takes about a second.
 MAX_COST = 14
 
@@ -44,13 +45,22 @@ _CIPHERS = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 } | dict.fromkeys(("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"), "")
-_HEADERS = (
-    "Content-Security-Policy",
-    "Strict-Transport-Security",
-    "X-Content-Type-Options",
-    "X-Frame-Options",
-    "X-XSS-Protection",
-)
+# The format's, with the values that it takes; none listed: any.
+_HEADERS: dict[str, tuple[str, ...]] = {
+    "Content-Security-Policy": (),
+    "Strict-Transport-Security": (),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-XSS-Protection": (),
+}
+# Keys of the format that are not served, by what to do instead.
+_NOT_SERVED = {
+    "rate_limit": "not served, since limits are built in; take it out",
+    "tls_server_config.cert": "not served; write the certificate to a file and name it by cert_file",
+    "tls_server_config.key": "not served; write the key to a file and name it by key_file",
+    "tls_server_config.client_ca": "not served; write the certificates to a file and name it by client_ca_file",
+    "tls_server_config.curve_preferences": "not served, since Python's TLS cannot order curves; take it out",
+}
 _BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
 
@@ -62,6 +72,12 @@ class Settings:
     allowed_sans: frozenset[str] = frozenset()
     users: Users | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def remembering(self, before: Settings) -> Settings:
+        """These, without forgetting the passwords that were checked, where users are what they were."""
+        if self.users is None or before.users is None or not self.users.same_as(before.users):
+            return self
+        return replace(self, users=before.users)
 
     @property
     def needs_proof(self) -> bool:
@@ -92,12 +108,18 @@ class WebConfig:
         reader.warn_of_open_files()
 
     def current(self) -> Settings:
-        """The last good settings; looks at the files at most once a second, and never raises."""
-        if time.monotonic() - self._looked_s >= LOOK_AGAIN_S and self._lock.acquire(blocking=False):
+        """The last good settings, as the files were ``LOOK_AGAIN_S`` ago or later; never raises.
+
+        Whoever asks while they are read again waits for that, so nobody gets older settings than another got;
+        but no longer than ``PATIENCE_S``, as when a file is on a mount that hangs.
+        """
+        if time.monotonic() - self._looked_s >= LOOK_AGAIN_S and self._lock.acquire(timeout=PATIENCE_S):
             try:
-                self._look()
+                began_s = time.monotonic()
+                if began_s - self._looked_s >= LOOK_AGAIN_S:
+                    self._look()
+                    self._looked_s = began_s
             finally:
-                self._looked_s = time.monotonic()
                 self._lock.release()
         return self._settings
 
@@ -115,7 +137,7 @@ class WebConfig:
             # What the bad file names is watched along with what the good one named.
             self._files = tuple(dict.fromkeys((*self._files, *reader.files)))
         else:
-            self._settings = settings
+            self._settings = settings.remembering(self._settings)
             self._complaint = ""
             self._files = tuple(reader.files)
             reader.warn_of_open_files()
@@ -198,8 +220,8 @@ class _Reader:
     def _known(self, section: dict[str, Any], prefix: str, names: tuple[str, ...]) -> None:
         for name in section:
             if name not in names:
-                remedy = f"not known or not supported; take it out, or write one of {', '.join(names)}"
-                raise self._bad(prefix + name, None, remedy)
+                unknown = f"not known; take it out, or write one of {', '.join(names)}"
+                raise self._bad(prefix + name, None, _NOT_SERVED.get(prefix + name, unknown))
 
     def _text(self, section: dict[str, Any], prefix: str, key: str) -> str:
         value = section.get(key)
@@ -332,11 +354,13 @@ class _Reader:
         self._known(section, at, ("http2", "headers"))
         self._boolean(section, at, "http2")
         headers = self._mapping(at + "headers", section.get("headers") or {})
-        self._known(headers, at + "headers.", _HEADERS)
+        self._known(headers, at + "headers.", tuple(_HEADERS))
         for name in headers:
             value = self._text(headers, at + "headers.", name)
             if not value.isascii() or not value.isprintable():
                 raise self._bad(f"{at}headers.{name}", value, "write printable ASCII on one line")
+            if value and _HEADERS[name] and value.lower() not in _HEADERS[name]:
+                raise self._bad(f"{at}headers.{name}", value, f"write one of {', '.join(_HEADERS[name])}")
         return {name: value for name, value in headers.items() if value}
 
 

@@ -113,7 +113,7 @@ NEEDS: tuple[Need, ...] = (
         "process I/O",
         ("process_tree_read_bytes_per_second",),
         "io-wait by D state and pressure only",
-        "root or CAP_SYS_PTRACE, for processes of other users",
+        "root, or CAP_SYS_PTRACE with CAP_DAC_READ_SEARCH, for processes of other users",
     ),
 )
 

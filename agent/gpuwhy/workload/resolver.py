@@ -156,7 +156,7 @@ class Resolver:
         if refused:
             said["refused"] = (
                 f"executable or environment of {refused} of {len(wanted)} processes on GPUs may not be read: run "
-                "as root or with CAP_SYS_PTRACE"
+                "as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
             )
         if "kubernetes" in unnamed:
             said["pods"] = (

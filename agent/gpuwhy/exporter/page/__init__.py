@@ -1,4 +1,4 @@
-"""The status page: what each GPU does now and why, and its last hour, for a person with a browser.
+"""The status page: what each GPU does now and why, and its last hours, for a person with a browser.
 
 ``/`` is a table that needs no script. The script beside it asks for ``/api/v1/page`` each interval and draws
 the page anew; with ``/RUN/SERIAL`` behind it only the rows come that are newer.

@@ -3,9 +3,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 // Seconds, title, and the steps of the axis.
-const SPANS = [[300, "5 min", 5], [900, "15 min", 3], [3600, "1 hour", 4]];
+const SPANS = [[300, "5 min", 5], [900, "15 min", 3], [3600, "1 hour", 4], [14400, "4 hours", 4]];
 const BINS = 240;
-const MOST_ROWS = 720; // as the agent keeps
+const MOST_ROWS = 2000; // of a GPU; then all are asked for again, since the agent makes fewer of the older ones
 const WIDE = 1000;
 // How tall a verdict stands, of 100: the strip can be read without its colours.
 const HEIGHT = {
@@ -55,6 +55,8 @@ function length(seconds) {
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
 
+const ago = (s) => (current() > 3600 ? `${s / 3600} h` : `${s / 60} min`);
+
 // --- asking
 
 async function ask() {
@@ -99,12 +101,14 @@ function take(fresh) {
     let card = cards.get(gpu.id);
     if (!card) cards.set(gpu.id, (card = build(gpu, fresh.gpus.length)));
     if (page.gpus.children[place] !== card.root) page.gpus.insertBefore(card.root, page.gpus.children[place] ?? null);
-    const last = all || !card.rows.length ? 0 : card.rows[card.rows.length - 1][0];
-    card.rows = (all ? [] : card.rows)
-      .concat(gpu.rows.filter((row) => row[0] > last))
-      .filter((row) => row[1] > fresh.now - 3600)
-      .slice(-MOST_ROWS);
+    const kept = all ? [] : card.rows;
+    const last = kept.length ? kept[kept.length - 1][0] : 0;
+    const added = gpu.rows.filter((row) => row[0] > last);
+    // After a pause some of what is had comes again, made one with what is new.
+    const start = added.length ? added[0][1] - added[0][2] + 0.2 : Infinity;
+    card.rows = kept.filter((row) => row[1] <= start).concat(added).filter((row) => row[1] > fresh.now - 14400);
     card.gpu = gpu;
+    if (card.rows.length > MOST_ROWS) run = "";
   });
   show();
 }
@@ -233,7 +237,7 @@ function fill(card) {
   put(card.since, known && gpu.since !== null ? `for ${length(doc.now - gpu.since)}, since ${clock(gpu.since)}; confidence ${gpu.now.confidence.toFixed(2)}` : "");
   const lost = gpu.up === false ? "This GPU does not answer. " : "";
   put(card.why, lost + (gpu.now ? gpu.now.why : ""));
-  put(card.proof, known ? gpu.now.evidence.slice(0, 2).map((seen) => seen.join(" ")).join(", ") : "");
+  put(card.proof, known ? gpu.now.evidence.slice(0, 2).map((seen) => seen.slice(0, 3).join(" ")).join(", ") : "");
   const until = doc.now;
   const from = until - current();
   strip(card, from, until);
@@ -279,7 +283,7 @@ function inside(card, from, until) {
   const axis = el("div", undefined, "axis");
   const [, , steps] = SPANS.find(([seconds]) => seconds === current());
   for (let left = steps; left >= 0; left--)
-    axis.append(el("span", left ? `-${(current() * left) / steps / 60} min` : "now"));
+    axis.append(el("span", left ? `-${ago((current() * left) / steps)}` : "now"));
   lanes.append(axis);
   if (!card.body.children.length) card.body.append(el("div"), el("div", undefined, "texts"));
   card.body.children[0].replaceWith(lanes);
@@ -384,7 +388,11 @@ function evidence({ now }) {
   const flags = now.flags.length ? ` Seen besides: ${now.flags.join(", ")}.` : "";
   const sure = el("p", `Confidence ${now.confidence.toFixed(2)} of 1.${flags}`);
   if (!now.evidence.length) return part("Evidence", sure);
-  return part("Evidence", table(["Signal", "Value", "Test passed"], now.evidence), sure);
+  const made = table(["Signal", "Value", "Test passed"], now.evidence.map((seen) => seen.slice(0, 3)));
+  now.evidence.forEach(([, , , meaning], place) => {
+    if (meaning) made.tBodies[0].rows[place].cells[0].append(el("small", meaning));
+  });
+  return part("Evidence", made, sure);
 }
 
 function advice({ now }) {

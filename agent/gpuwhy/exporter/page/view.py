@@ -11,7 +11,8 @@ from typing import Any
 from gpuwhy import __version__
 from gpuwhy.exporter.snapshot import GpuNow, Health, Snapshot
 from gpuwhy.exporter.strips import DRAWN, Strip, Strips
-from gpuwhy.sample.signals import DEVICE
+from gpuwhy.sample.signals import DEVICE, PROCESS_TREE
+from gpuwhy.sample.signals import HOST as HOST_SIGNALS
 from gpuwhy.verdict.playbook import PLAY_BY_KEY, next_steps
 from gpuwhy.verdict.summary import titles
 from gpuwhy.verdict.types import Verdict, WorkloadVerdict
@@ -19,6 +20,7 @@ from gpuwhy.verdict.vocabulary import CAUSE_BY_KEY, CAUSES
 from gpuwhy.verdict.words import human, human_test
 from gpuwhy.workload.label import clean
 
+_MEANING = {row.name: row.help for row in (*DEVICE, *HOST_SIGNALS, *PROCESS_TREE)}
 MOST_LETTERS = 200
 MOST_WORKLOADS = 16
 HOST = (
@@ -120,6 +122,7 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
                 _plain(seen.signal),
                 human(seen.signal, seen.value),
                 _plain(human_test(seen.signal, seen.test)),
+                _MEANING.get(seen.signal, ""),
             )
             for seen in verdict.evidence
         ],
@@ -194,7 +197,7 @@ def _row(gpu: GpuNow) -> str:
 
 
 def _said(now: dict[str, Any]) -> list[str]:
-    evidence = ", ".join(f"{signal} {value} {test}" for signal, value, test in now["evidence"])
+    evidence = ", ".join(f"{signal} {value} {test}" for signal, value, test, _ in now["evidence"])
     named = f"{now['verdict']} / {now['cause']}"
     return [named, f"{now['confidence']:.2f}", now["why"], evidence, " ".join(now["steps"])]
 

@@ -1,0 +1,172 @@
+#!/bin/sh
+# Installs gpuwhy as a service of this host, or brings an installed one up to date; --help says more.
+set -eu
+umask 022
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+
+usage() {
+  cat <<'END'
+usage: install.sh [options]
+
+Makes a virtual environment, the user gpuwhy, a unit, and a configuration where there is none; then starts the unit.
+Run it again to upgrade: configuration and history stay, and what fails leaves the old version in place.
+
+  --from WHAT        wheel, source archive or source tree to install  [the tree that this script is in]
+  --prefix DIR       where the virtual environment goes  [/opt/gpuwhy]
+  --extras LIST      extras to install with it, or ''  [report]
+  --host-evidence    also install the drop-in that lets it read other users' process I/O (docs/systemd.md)
+  --slurm            also install the drop-in for compute nodes of Slurm
+  --no-start         neither enable nor start the unit
+  --dry-run          say what would be done, and do nothing
+  -h, --help         say this
+
+Environment: PYTHON names the Python to use (3.10 or later), DESTDIR a folder to stage the files in, where no root is
+needed and nothing is started. pip's own (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX) say where libraries come from.
+END
+}
+
+say() { printf 'gpuwhy: %s\n' "$*"; }
+fail() {
+  printf 'gpuwhy: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  remedy: %s\n' "$2" >&2; fi
+  exit "${3:-1}"
+}
+do_() {
+  if [ -n "$dry" ]; then say "would run: $*"; else "$@"; fi
+}
+
+from=$(dirname -- "$(dirname -- "$here")") prefix=/opt/gpuwhy extras=report
+dropins='' start=yes dry='' DESTDIR=${DESTDIR:-}
+while [ $# -gt 0 ]; do
+  case $1 in
+    --from | --prefix | --extras)
+      [ $# -ge 2 ] || fail "$1 wants a value" "install.sh --help" 2
+      case $1 in
+        --from) from=$2 ;;
+        --prefix) prefix=$2 ;;
+        --extras) extras=$2 ;;
+      esac
+      shift
+      ;;
+    --host-evidence) dropins="$dropins host-evidence.conf" ;;
+    --slurm) dropins="$dropins slurm.conf" ;;
+    --no-start) start='' ;;
+    --dry-run) dry=yes ;;
+    -h | --help) usage && exit 0 ;;
+    *) fail "$1: no such option" "install.sh --help" 2 ;;
+  esac
+  shift
+done
+case $prefix in
+  / | */ | *[!A-Za-z0-9/._-]* | *..*) fail "--prefix $prefix: letters, digits and /._- only, and no / at its end" "--prefix /opt/gpuwhy" 2 ;;
+  /home/* | /root/*) fail "--prefix $prefix: the unit sees no home folders" "--prefix /opt/gpuwhy" 2 ;;
+  /*) ;;
+  *) fail "--prefix $prefix: no absolute path" "--prefix /opt/gpuwhy" 2 ;;
+esac
+case $DESTDIR in
+  '' | /*) ;;
+  *) fail "DESTDIR=$DESTDIR: no absolute path" "DESTDIR=\$PWD/$DESTDIR" 2 ;;
+esac
+[ -e "$from" ] || fail "--from $from: no such file or folder" "a wheel, a source archive or a source tree" 2
+case $from in /*) ;; *) from=$PWD/$from ;; esac
+[ -n "$DESTDIR$dry" ] || [ "$(id -u)" -eq 0 ] || fail "not root" "sudo $0, or --dry-run to see what it does"
+
+# A Python in a home folder, as a version manager keeps it, would be out of the unit's sight.
+find_python() {
+  for name in ${PYTHON:-python3.13 python3.12 python3.11 python3.10 python3 /usr/bin/python3}; do
+    path=$(command -v "$name") || continue
+    "$path" - "${DESTDIR:-here}" 2>/dev/null <<'END' || continue
+import ensurepip, sys, venv
+home = sys.base_prefix.startswith(("/home/", "/root/")) and sys.argv[1] == "here"
+sys.exit(sys.version_info < (3, 10) or home)
+END
+    printf '%s\n' "$path"
+    return
+  done
+  return 1
+}
+python=$(find_python) || fail "no Python 3.10 or later with its venv module${PYTHON:+ is PYTHON=$PYTHON}, outside of home folders" \
+  "apt-get install python3-venv, or dnf install python3.11, or PYTHON=/path/to/python3"
+
+place=$DESTDIR$prefix
+config=$DESTDIR/etc/gpuwhy/config.yaml
+units=$DESTDIR/etc/systemd/system
+[ ! -e "$place" ] || [ -f "$place/pyvenv.cfg" ] || fail "$place is there and is no virtual environment" "--prefix with another folder"
+
+# 1. The new version, beside the old one.
+say "installing into $place with $("$python" --version)"
+fresh=$place.new
+do_ rm -rf "$fresh"
+do_ mkdir -p "$(dirname "$place")"
+[ -n "$dry" ] || trap 'rm -rf "$fresh"' EXIT
+do_ "$python" -m venv "$fresh"
+do_ "$fresh/bin/python" -m pip --disable-pip-version-check --quiet --no-cache-dir install "$from${extras:+[$extras]}" || fail \
+  "pip could not install it (its reason is above); what was there before is as it was" \
+  "a package index (PIP_INDEX_URL, HTTPS_PROXY), or a folder of wheels (PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER)"
+if [ -f "$config" ]; then
+  do_ "$fresh/bin/gpuwhy" check-config --config "$config" >/dev/null || fail \
+    "the new version does not take $config (its reason is above); nothing was changed" "mend it and run this again"
+fi
+
+# Scripts of an environment carry its path, which is another one from here on.
+settle() {
+  grep -lIFr -- "$fresh" "$fresh/bin" "$fresh/pyvenv.cfg" | while IFS= read -r file; do
+    sed -i "s|$(printf '%s' "$fresh" | sed 's/[.|[\*^$]/\\&/g')|$prefix|g" "$file"
+  done
+  rm -rf "$place.old"
+  if [ -e "$place" ]; then mv "$place" "$place.old"; fi
+  mv "$fresh" "$place"
+  rm -rf "$place.old"
+}
+do_ settle
+
+# 2. Unit, user, configuration.
+put() { do_ install -D -m "$1" "$2" "$3"; }
+put_unit() {
+  install -D -m 0644 "$here/gpuwhy.service" "$units/gpuwhy.service"
+  sed -i "s|/opt/gpuwhy|$prefix|g" "$units/gpuwhy.service"
+}
+do_ put_unit
+for dropin in $dropins; do
+  put 0644 "$here/gpuwhy.service.d/$dropin" "$units/gpuwhy.service.d/$dropin"
+done
+put 0644 "$here/sysusers.conf" "$DESTDIR/etc/sysusers.d/gpuwhy.conf"
+if [ -f "$config" ]; then
+  say "$config: kept as it is"
+else
+  put 0644 "$here/config.yaml" "$config"
+fi
+link=$DESTDIR/usr/local/bin/gpuwhy
+if [ -L "$link" ] || [ ! -e "$link" ]; then
+  do_ mkdir -p "$(dirname "$link")"
+  do_ ln -sfn "$prefix/bin/gpuwhy" "$link"
+else
+  say "$link is something else and stays; the program is $prefix/bin/gpuwhy"
+fi
+
+if [ -n "$DESTDIR" ]; then
+  say "staged in $DESTDIR"
+  exit 0
+fi
+if ! getent passwd gpuwhy >/dev/null; then
+  if command -v systemd-sysusers >/dev/null; then
+    do_ systemd-sysusers /etc/sysusers.d/gpuwhy.conf
+  else
+    do_ useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin gpuwhy
+  fi
+fi
+if command -v restorecon >/dev/null; then do_ restorecon -R "$prefix" "$units/gpuwhy.service" /etc/gpuwhy; fi
+
+# 3. Start.
+if [ ! -d /run/systemd/system ]; then
+  say "systemd does not run here: installed, not started"
+  exit 0
+fi
+do_ systemctl daemon-reload
+if [ -z "$start" ]; then
+  say "installed, not started:  systemctl enable --now gpuwhy"
+  exit 0
+fi
+do_ systemctl enable --quiet gpuwhy.service
+do_ systemctl restart gpuwhy.service || fail "installed, but it does not start" "journalctl -u gpuwhy -n 20 says why"
+say "runs:  systemctl status gpuwhy, and http://127.0.0.1:9837/ unless the configuration says otherwise"

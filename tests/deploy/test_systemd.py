@@ -1,0 +1,336 @@
+"""The unit and its scripts, as far as they can be tried without a running systemd and without root."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from gpuwhy import cli
+from gpuwhy import config as configuration
+
+FOLDER = Path("deploy/systemd")
+DROPINS = ("host-evidence.conf", "slurm.conf")
+
+# What hides devices or processes, or is against what the agent loads; the unit says how.
+TRAPS = {
+    "PrivateDevices",
+    "DeviceAllow",
+    "DevicePolicy",
+    "ProtectClock",
+    "ProtectProc",
+    "ProcSubset",
+    "PrivatePIDs",
+    "PrivateUsers",
+    "PrivateNetwork",
+    "PrivateTmp",
+    "MemoryDenyWriteExecute",
+    "DynamicUser",  # with which PrivateTmp comes
+}
+# By systemd's NEWS; the unit loads without them.
+NEWER = {
+    "LogRateLimitIntervalSec": 240,
+    "LogRateLimitBurst": 240,
+    "ProtectHostname": 242,
+    "RestrictSUIDSGID": 242,
+    "ProtectKernelLogs": 244,
+    "RestartSteps": 254,
+    "RestartMaxDelaySec": 254,
+}
+
+
+def _settings(path: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^([A-Za-z]\w*)=(.*)$", path.read_text(), re.MULTILINE):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.fixture
+def unit(root: Path) -> dict[str, list[str]]:
+    return _settings(root / FOLDER / "gpuwhy.service")
+
+
+@pytest.fixture
+def loadable(root: Path, tmp_path: Path) -> Path:
+    """The unit with a program that is there, beside it its drop-ins."""
+    text = (root / FOLDER / "gpuwhy.service").read_text()
+    path = tmp_path / "gpuwhy.service"
+    path.write_text(text.replace("/opt/gpuwhy/bin/gpuwhy", sys.executable))
+    shutil.copytree(root / FOLDER / "gpuwhy.service.d", tmp_path / "gpuwhy.service.d")
+    return path
+
+
+@pytest.fixture(scope="module")
+def analyze() -> tuple[str, int]:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("no systemd-analyze here")
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return program, int(re.search(r"\d+", said).group())  # type: ignore[union-attr]
+
+
+def test_systemd_takes_unit_and_dropins(loadable: Path, analyze: tuple[str, int]) -> None:
+    """All it says about them are the keys that it does not know yet."""
+    program, version = analyze
+    done = subprocess.run(
+        [program, "verify", "--man=no", str(loadable)], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if loadable.name in line]
+    unknown = {name for line in said for name in re.findall(r"Unknown key '?(\w+)'?", line)}
+    assert unknown == {name for name, since in NEWER.items() if since > version}
+    assert [line for line in said if "Unknown key" not in line] == []
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("dropin", "most"), [("", 30), ("host-evidence.conf", 35)])
+def test_exposure(loadable: Path, analyze: tuple[str, int], dropin: str, most: int) -> None:
+    """systemd's own score, in tenths: a right that is added shows here."""
+    program, version = analyze
+    if version < 250:
+        pytest.skip("systemd-analyze before 250 has no --offline")
+    if dropin:  # offline, drop-ins are not read
+        lines = (loadable.parent / "gpuwhy.service.d" / dropin).read_text()
+        loadable.write_text(loadable.read_text() + lines)
+    command = [program, "security", "--no-pager", "--offline=true", f"--threshold={most}", str(loadable)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Overall exposure level" in done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+def test_nothing_hides_devices_and_processes(root: Path, unit: dict[str, list[str]]) -> None:
+    """Neither the unit nor a drop-in of it has one of the settings that would."""
+    assert not TRAPS & unit.keys()
+    for name in DROPINS:
+        assert not TRAPS & _settings(root / FOLDER / "gpuwhy.service.d" / name).keys(), name
+
+
+def test_rights_are_none_without_the_dropin(root: Path, unit: dict[str, list[str]]) -> None:
+    """The drop-in adds the two that /proc/PID/io takes, to what may be had and to what is."""
+    assert unit["CapabilityBoundingSet"] == [""]
+    assert "AmbientCapabilities" not in unit
+    added = _settings(root / FOLDER / "gpuwhy.service.d/host-evidence.conf")
+    both = ["CAP_SYS_PTRACE CAP_DAC_READ_SEARCH"]
+    assert added == {"CapabilityBoundingSet": both, "AmbientCapabilities": both}
+
+
+def test_only_a_bad_configuration_is_final(unit: dict[str, list[str]]) -> None:
+    """No GPU and a driver of another version may end by themselves."""
+    assert unit["RestartPreventExitStatus"] == [str(cli.USAGE)]
+    assert unit["Restart"] == ["on-failure"]
+
+
+def test_files_are_where_the_agent_looks(root: Path, unit: dict[str, list[str]]) -> None:
+    """Configuration's folder, history's folder and the user are the same everywhere."""
+    assert f" --config {configuration.DEFAULT_PATH}" in unit["ExecStart"][0]
+    assert (
+        unit["ConfigurationDirectory"]
+        == unit["StateDirectory"]
+        == unit["User"]
+        == unit["Group"]
+        == ["gpuwhy"]
+    )
+    assert re.search(r"^u gpuwhy ", (root / FOLDER / "sysusers.conf").read_text(), re.MULTILINE)
+
+
+def test_the_user_cannot_log_in(root: Path, tmp_path: Path) -> None:
+    """What systemd-sysusers makes of its file."""
+    program = shutil.which("systemd-sysusers")
+    if program is None:
+        pytest.skip("no systemd-sysusers here")
+    (tmp_path / "etc").mkdir()
+    command = [program, f"--root={tmp_path}", str(root / FOLDER / "sysusers.conf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^gpuwhy:.*:/:/\S*nologin$", (tmp_path / "etc/passwd").read_text(), re.MULTILINE)
+
+
+def test_newer_settings_are_told(root: Path, unit: dict[str, list[str]]) -> None:
+    """Each that an older systemd ignores stands in the documentation with its version."""
+    told = (root / "docs/systemd.md").read_text()
+    for name, since in NEWER.items():
+        assert name in unit
+        assert re.search(rf"^\| {since} \|.*`{name}`", told, re.MULTILINE), name
+
+
+def test_example_configuration(root: Path, tmp_path: Path) -> None:
+    """It is taken as it is, and with each of its lines switched on."""
+    text = (root / FOLDER / "config.yaml").read_text()
+    switched = tmp_path / "config.yaml"
+    switched.write_text(re.sub(r"^#(?=[a-z ] ?[a-z_]+:)|^#(?=[a-z]+:$)", "", text, flags=re.MULTILINE))
+    assert configuration.load({}, {}, root / FOLDER / "config.yaml").config == configuration.Config()
+    loaded = configuration.load({}, {}, switched).config
+    assert loaded.http.listen == "127.0.0.1:9837"
+    assert loaded.http.web_config_file == "/etc/gpuwhy/web.yaml"
+    assert loaded.agent.profile == "throughput"
+
+
+# The scripts.
+
+
+def _script(
+    root: Path, name: str, *arguments: str, destdir: Path | str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Without a package index: what gpuwhy needs is found where the tests have it."""
+    return subprocess.run(
+        [str(root / FOLDER / name), *arguments],
+        env={
+            **os.environ,
+            "DESTDIR": str(destdir),
+            "PYTHON": sys.executable,
+            "PYTHONPATH": sysconfig.get_path("purelib"),
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_INDEX": "1",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        umask=0o077,  # as some hosts give root; others have to read what is installed
+    )
+
+
+def _files(folder: Path) -> set[str]:
+    """What is in a staged folder, without the inside of the virtual environment."""
+    paths = (str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+    return {path for path in paths if not path.startswith("opt/gpuwhy/")}
+
+
+@pytest.mark.e2e
+def test_installed_upgraded_and_removed(root: Path, tmp_path: Path, wheel: Path) -> None:
+    """Configuration, history and own drop-ins outlive upgrade and removal; --purge takes them."""
+    there = tmp_path / "host"
+    install = ("install.sh", "--from", str(wheel), "--extras", "")
+    done = _script(root, *install, "--host-evidence", "--slurm", destdir=there)
+    assert done.returncode == 0, done.stderr
+    units = "etc/systemd/system"
+    ours = {
+        f"{units}/gpuwhy.service",
+        *(f"{units}/gpuwhy.service.d/{name}" for name in DROPINS),
+        "etc/sysusers.d/gpuwhy.conf",
+        "usr/local/bin/gpuwhy",
+    }
+    assert _files(there) == {*ours, "etc/gpuwhy/config.yaml"}
+    assert (there / "usr/local/bin/gpuwhy").readlink() == Path("/opt/gpuwhy/bin/gpuwhy")
+    assert (there / "opt/gpuwhy/bin/gpuwhy").read_text().startswith("#!/opt/gpuwhy/bin/python")
+    written = re.escape(str(there))
+    for path in (*(there / "opt/gpuwhy/bin").iterdir(), there / "opt/gpuwhy/pyvenv.cfg"):
+        if not path.is_symlink():
+            assert not re.search(written, path.read_text(errors="replace")), path
+        assert path.stat().st_mode & 0o044 == 0o044, path
+
+    kept = {
+        "etc/gpuwhy/config.yaml": "agent: {profile: latency}\n",
+        f"{units}/gpuwhy.service.d/own.conf": "[Service]\nNice=1\n",
+        "var/lib/gpuwhy/history.db": "history",
+    }
+    for name, text in kept.items():
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(text)
+    (there / "opt/gpuwhy/old").touch()
+    done = _script(root, *install, destdir=there)
+    assert done.returncode == 0, done.stderr
+    assert _files(there) == {*ours, *kept}
+    assert not (there / "opt/gpuwhy/old").exists()
+
+    # A version that does not take the configuration changes nothing.
+    (there / "opt/gpuwhy/old").touch()
+    (there / "etc/gpuwhy/config.yaml").write_text("agent: {profile: odd}\n")
+    done = _script(root, *install, destdir=there)
+    assert done.returncode == 1
+    assert "profile" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert (there / "opt/gpuwhy/old").exists()
+    assert {path.name for path in (there / "opt").iterdir()} == {"gpuwhy"}
+    (there / "etc/gpuwhy/config.yaml").write_text(kept["etc/gpuwhy/config.yaml"])
+
+    done = _script(root, "uninstall.sh", "--dry-run", destdir=there)
+    assert done.returncode == 0, done.stderr
+    assert _files(there) == {*ours, *kept}
+    done = _script(root, "uninstall.sh", destdir=there)
+    assert done.returncode == 0, done.stderr
+    assert {name: (there / name).read_text() for name in _files(there)} == kept
+    assert not (there / "opt/gpuwhy").exists()
+    for _ in range(2):  # also where there is nothing left
+        done = _script(root, "uninstall.sh", "--purge", destdir=there)
+        assert done.returncode == 0, done.stderr
+        assert _files(there) == set()
+
+
+def test_a_dry_run_changes_nothing(root: Path, tmp_path: Path) -> None:
+    """It names the files, and another prefix is another one everywhere."""
+    done = _script(root, "install.sh", "--dry-run", "--slurm", "--prefix", "/srv/why", destdir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert f"{tmp_path}/srv/why" in done.stdout
+    assert "slurm.conf" in done.stdout
+    assert "/opt/gpuwhy" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "words"),
+    [
+        ("install.sh --quick", {}, ("--quick", "--help")),
+        ("install.sh --prefix", {}, ("--prefix", "value")),
+        ("install.sh --prefix opt", {}, ("opt", "absolute")),
+        ("install.sh --prefix /", {}, ("--prefix /:",)),
+        ("install.sh --prefix /opt/my gpuwhy", {}, ("/opt/my gpuwhy",)),
+        ("install.sh --prefix /opt/../etc", {}, ("/opt/../etc",)),
+        ("install.sh --prefix /home/me/gpuwhy", {}, ("/home/me/gpuwhy", "home folders")),
+        ("install.sh --from /nowhere.whl", {}, ("/nowhere.whl",)),
+        ("install.sh", {"DESTDIR": "stage"}, ("DESTDIR=stage", "absolute")),
+        ("uninstall.sh --quick", {}, ("--quick", "--help")),
+        ("uninstall.sh --prefix /etc", {"DESTDIR": ""}, ("/etc", "no virtual environment")),
+    ],
+)
+def test_refusals(
+    root: Path,
+    tmp_path: Path,
+    command: str,
+    environment: dict[str, str],
+    words: tuple[str, ...],
+) -> None:
+    """Each says what was given and what to do, and nothing has been done."""
+    name, *arguments = command.split(maxsplit=2)
+    done = _script(root, name, "--dry-run", *arguments, **{"DESTDIR": str(tmp_path), **environment})
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in (*words, "remedy: "))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_that_does_not_fit(root: Path, tmp_path: Path) -> None:
+    """The one that was named is named, with what to install."""
+    done = _script(root, "install.sh", destdir=tmp_path, PYTHON="/bin/false")
+    assert done.returncode == 1
+    assert "PYTHON=/bin/false" in done.stderr
+    assert "python3-venv" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["install.sh", "uninstall.sh"])
+def test_without_root(root: Path, tmp_path: Path, name: str) -> None:
+    """It says so before it does anything."""
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    done = _script(root, name, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 1
+    assert "not root" in done.stderr
+    assert "sudo" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["install.sh", "uninstall.sh"])
+def test_help_names_every_option(root: Path, name: str) -> None:
+    """What the script takes is what it says."""
+    done = _script(root, name, "--help")
+    assert done.returncode == 0
+    taken = re.findall(
+        r"^ {4}(--[a-z-]+)(?: \| (--[a-z-]+))*\)", (root / FOLDER / name).read_text(), re.MULTILINE
+    )
+    assert all(option in done.stdout for options in taken for option in options)
+    assert len(taken) >= 2
