@@ -989,7 +989,8 @@ class Agent:
         """What is found, in a line."""
         counts = Counter(verdict.verdict for verdict in self._shown.values())
         found = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-        about = f"{sum(counts.values())} GPUs: {found}" if counts else "no interval judged yet"
+        gpus = "GPU" if counts.total() == 1 else "GPUs"
+        about = f"{counts.total()} {gpus}: {found}" if counts else "no interval judged yet"
         return f"replay, {about}" if self._config.agent.replay_paths else about
 
     def status(self) -> bytes:
