@@ -1,4 +1,4 @@
-"""Draws the page of an agent that has replayed recordings for five minutes: ``python -m tests.live.page``."""
+"""Draws the page of an agent that has replayed recordings for some minutes: ``python -m tests.live.page``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .programs import free_port, get, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDINGS = ("ddp_straggler", "parked_and_starved", "decode_attn", "train_gpt", "syn_sw_thermal")
-SECONDS = 300  # what the page shows at first
+SECONDS = 285  # as long as the page shows at first
 OPENED = 0  # the card with its signals, evidence and next steps
 WIDTH = 1200
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -28,13 +29,15 @@ HOSTILE = "<img src=x onerror=document.title='run'>\u202egnp.exe\x07"
 class Agent:
     """An agent of this tree that loops recordings, ended by its pid."""
 
-    def __init__(self, folder: Path, source: str, port: int | None = None) -> None:
-        self.url = f"http://127.0.0.1:{port or free_port()}"
+    def __init__(self, folder: Path, source: str, *options: str, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
         self._log = (folder / "agent.log").open("ab")
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gpuwhy", "run", "--config", "/dev/null", "--source", source),
                 *("--loop", "--speed", "20", "--interval", "1", "--listen", self.url.removeprefix("http://")),
+                *options,
             ],
             stdout=self._log,
             stderr=self._log,
@@ -56,11 +59,11 @@ class Agent:
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Callable[[str], Agent]]:
+def agent(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     started: list[Agent] = []
 
-    def start(source: str) -> Agent:
-        started.append(Agent(tmp_path, source))
+    def start(source: str, *options: str, port: int | None = None) -> Agent:
+        started.append(Agent(tmp_path, source, *options, port=port))
         assert wait_for(started[-1].judged, PATIENCE_S)
         return started[-1]
 
@@ -187,6 +190,51 @@ def test_dead_agent_is_said_and_its_last_view_stays(agent: Any, view: Any) -> No
     page.shows("#notes .gone", "The agent has not answered since")
     assert re.search(r"since \d\d:\d\d:\d\d", page.texts("#notes .gone")[0])
     assert len(page.find(CARDS)) == count
+
+
+def test_page_goes_on_when_the_agent_is_back(agent: Any, view: Any) -> None:
+    """After a restart the page drops its note and the GPUs that are no more, without being loaded again."""
+    running = agent("replay:bundled")
+    page = view(running.url)
+    page.shows(f"{CARDS} .chip", "starving")
+    page.js("window.same = true")
+    running.end()
+    page.shows("#notes .gone", "The agent has not answered since")
+    agent("replay:tests/data/recordings/gemm.jsonl.gz", port=running.port)
+    assert wait_for(lambda: len(page.find(CARDS)) == 1, PATIENCE_S)
+    page.shows(f"{CARDS} .chip", "healthy")
+    assert page.find("#notes .gone") == []
+    assert page.js("return window.same")
+
+
+def test_password_is_asked_for_and_taken(agent: Any, view: Any, tmp_path: Path) -> None:
+    """Without it there is nothing to see; with it the page is whole and updates itself."""
+    password = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+    locks = tmp_path / "web.yaml"
+    locks.write_text(f"basic_auth_users: {{ops: '{password}'}}\n")
+    locks.chmod(0o600)
+    running = agent("replay:bundled", "--web-config-file", str(locks))
+    assert view(running.url).find(CARDS) == []
+    page = view(running.url.replace("http://", "http://ops:right@"))
+    page.shows(f"{CARDS} .chip", "starving")
+    before = page.texts(f"{CARDS} .since")
+    assert wait_for(lambda: page.texts(f"{CARDS} .since") != before, PATIENCE_S)
+
+
+def test_sixteen_gpus_over_four_hours(agent: Any, view: Any, root: Path) -> None:
+    """Each has a card, the summary counts them all, and each span has its axis."""
+    recordings = sorted((root / "tests/data/recordings").glob("[d-j]*.jsonl.gz"))[:16]
+    page = view(agent(f"replay:{','.join(map(str, recordings))}").url)
+    assert wait_for(lambda: len(page.find(CARDS)) >= 16, PATIENCE_S)
+    page.shows("#sum", f"{len(page.find(CARDS))} GPUs")
+    page.find(f"{CARDS} summary")[0].click()
+    spans = page.find("#spans button")
+    assert [span.text for span in spans] == ["5 min", "15 min", "1 hour", "4 hours"]
+    for span, first in zip(spans, ("-5 min", "-15 min", "-60 min", "-4 h"), strict=True):
+        span.click()
+        page.shows(f"{CARDS}[open] .axis span", first)
+    assert page.js("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.complaints == []
 
 
 def test_hostile_names_are_text(agent: Any, view: Any, root: Path, tmp_path: Path) -> None:

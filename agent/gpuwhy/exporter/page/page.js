@@ -67,7 +67,8 @@ async function ask() {
   const patience = setTimeout(() => stop.abort(), 10000);
   try {
     const path = run ? `api/v1/page/${run}/${serial}` : "api/v1/page";
-    const answer = await fetch(path, { cache: "no-store", signal: stop.signal });
+    // Of this page's address without a user and password, which fetch refuses.
+    const answer = await fetch(new URL(path, location.origin + location.pathname), { cache: "no-store", signal: stop.signal });
     if (!answer.ok) throw new Error(`it answered ${answer.status}`);
     take(await answer.json());
     goneSince = null;
