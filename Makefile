@@ -40,7 +40,7 @@ pictures: setup programs ## draw dashboards and page over replays into docs/pict
 	@[ -n "$(ARGS)" ] || .venv/bin/python -m tests.live.page
 
 bench: setup ## measure what the agent costs
-	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py bench/store.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
+	@for script in bench/agent.py bench/scrape.py bench/host.py bench/whose.py bench/store.py bench/web.py; do echo "$$script"; .venv/bin/python "$$script" $(ARGS) || exit 1; done
 
 wheel: setup ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .

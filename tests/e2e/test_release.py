@@ -152,6 +152,17 @@ def test_it_runs_where_no_source_is(released: Command) -> None:
     assert re.search(r"complete .* gpuwhy$", completion.stdout.strip(), re.MULTILINE)
 
 
+def test_the_archive_installs_too(release: Release, released: Command) -> None:
+    """As pip installs it where an index has no wheel: what it builds of the archive says the same."""
+    pip = [released.path.parent / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    done = subprocess.run(
+        [*pip, "--no-deps", "--force-reinstall", release.archive], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert released("--version").stdout.split() == ["gpuwhy", gpuwhy.__version__]
+    assert "starving" in released("explain", "--replay", str(released.recordings / "jpeg_2w.jsonl.gz")).stdout
+
+
 def test_a_tree_that_is_no_clone_is_refused(release: Release, tmp_path: Path) -> None:
     """From an unpacked archive no release is made, since nothing says what is committed; the remedy is named."""
     with tarfile.open(release.archive) as archive:

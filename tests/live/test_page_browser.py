@@ -122,6 +122,11 @@ class View:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
+    def scheme(self, scheme: str) -> None:
+        """What the reader prefers: light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
     @property
     def complaints(self) -> list[str]:
         """What the browser's console says: refused by the policy, or failed."""
@@ -178,6 +183,22 @@ def test_phone_needs_no_sideways_scroll(agent: Any, view: Any) -> None:
         )
         == 0
     )
+
+
+def test_light_and_dark_follow_the_browser(agent: Any, view: Any) -> None:
+    """Text stands out from its ground in both: light on dark, and dark on light."""
+    page = view(agent("replay:bundled").url)
+    page.shows(f"{CARDS} .chip", "starving")
+    for scheme, darker in (("light", "color"), ("dark", "backgroundColor")):
+        page.scheme(scheme)
+        sums = {
+            name: sum(
+                map(int, re.findall(r"\d+", page.js(f"return getComputedStyle(document.body).{name}"))[:3])
+            )
+            for name in ("color", "backgroundColor")
+        }
+        assert abs(sums["color"] - sums["backgroundColor"]) > 400, sums
+        assert min(sums, key=sums.__getitem__) == darker
 
 
 def test_dead_agent_is_said_and_its_last_view_stays(agent: Any, view: Any) -> None:
