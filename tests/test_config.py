@@ -367,6 +367,7 @@ def test_what_is_no_source_is_refused(source: str) -> None:
         (":9837", ("", 9837)),
         (":0", ("", 0)),
         ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+        ("localhost:80", ("localhost", 80)),
         ("node-1.example:80", ("node-1.example", 80)),
         ("[::]:9837", ("::", 9837)),
         ("[fe80::1%eth0]:9837", ("fe80::1%eth0", 9837)),
@@ -379,7 +380,22 @@ def test_addresses(listen: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize(
     "listen",
-    ["9837", "host", "host:", ":65536", ":-1", "::1:80", "[::1]", "http://x:80", "a b:80", ":80\n", ":٣"],
+    [
+        "9837",
+        "host",
+        "host:",
+        ":65536",
+        ":-1",
+        "::1:80",
+        "[::1]",
+        "[::1:80",
+        "a]:1",
+        "host:http",
+        "http://x:80",
+        "a b:80",
+        ":80\n",
+        ":٣",
+    ],
 )
 def test_what_is_no_address_is_refused(listen: str) -> None:
     """Text without a port, with a bad one, or with an IPv6 host without brackets is refused."""

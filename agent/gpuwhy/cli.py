@@ -315,6 +315,10 @@ def doctor(form: str, config_path: Path | None, **flags: Any) -> None:
     from gpuwhy.report import doctor as examination  # noqa: PLC0415
 
     config = _load(config_path, flags).config
+    if config.agent.replay_paths:
+        raise click.UsageError(
+            "doctor examines this host; what a recording holds says  gpuwhy explain --replay FILE"
+        )
     with _progress("examining", examination.SECONDS) as progress:
         findings = examination.examine(
             config,
@@ -731,6 +735,7 @@ def check_config(config_path: Path | None, **flags: Any) -> None:
     widths = [min(48, max(len(row[column]) for row in rows)) for column in (0, 1)]
     for key, value, origin in rows:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip())
+    click.echo("gpuwhy: nothing is wrong with this configuration", err=True)
 
 
 @main.command(short_help="Write what is made from gpuwhy's tables.")

@@ -1,10 +1,10 @@
 # noqa: INP001  a script of its own
 """Exits 0 if the agent in this container answers on ``/-/healthy``, else 1 with the reason.
 
-It asks the port of ``GPUWHY__HTTP__LISTEN`` (9837 unless set) on loopback, or the address that is given as an
-argument, as ``http://127.0.0.1:9837``: plainly first, then with TLS, whose certificate is for other names than
-this one and is not checked. An agent that wants a client certificate under TLS 1.3, and hears that this script
-has none, counts as healthy.
+It asks where ``GPUWHY__HTTP__LISTEN`` says (port 9837 unless set; loopback for an agent that listens everywhere),
+or the address that is given as an argument, as ``http://127.0.0.1:9837``: plainly first, then with TLS, whose
+certificate is for other names than this one and is not checked. An agent that wants a client certificate, and
+refuses this script, which has none, counts as healthy.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 4
+EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  nothing is bound here
 
 
 def main() -> int:
-    port = os.environ.get("GPUWHY__HTTP__LISTEN", ":9837").rpartition(":")[2]
+    host, _, port = os.environ.get("GPUWHY__HTTP__LISTEN", ":9837").rpartition(":")
+    place = f"{EVERYWHERE.get(host, host)}:{port}"
     reasons = []
-    for address in sys.argv[1:] or [f"http://127.0.0.1:{port}", f"https://127.0.0.1:{port}"]:
+    for address in sys.argv[1:] or [f"http://{place}", f"https://{place}"]:
         try:
             ask(address)
         except (OSError, HTTPException, ValueError) as error:
@@ -41,7 +43,13 @@ def ask(address: str) -> None:
         unchecked.check_hostname = False
         unchecked.verify_mode = ssl.CERT_NONE
         connection = HTTPSConnection(url.netloc, timeout=TIMEOUT_S, context=unchecked)
-    connection.connect()
+    try:
+        connection.connect()
+    except ssl.SSLError as error:
+        # TLS 1.2 refuses who has no certificate within its handshake.
+        if "HANDSHAKE_FAILURE" in (error.reason or ""):
+            return
+        raise
     try:
         connection.request("GET", "/-/healthy")
         answer = connection.getresponse()

@@ -2,6 +2,9 @@
 # Installs gpuwhy as a service of this host, or brings an installed one up to date; --help says more.
 set -eu
 umask 022
+# The caller's own settings would put gpuwhy elsewhere, or nowhere, or hide that a library is missing.
+unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONPLATLIBDIR
+unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_DRY_RUN PIP_REQUIRE_VIRTUALENV PIP_PYTHON PIP_IGNORE_INSTALLED PIP_NO_DEPS
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 
 usage() {
@@ -13,10 +16,10 @@ Run it again to upgrade: configuration and history stay, and what fails leaves t
 
   --from WHAT        wheel, source archive or source tree to install  [the tree that this script is in]
   --prefix DIR       where the virtual environment goes  [/opt/gpuwhy]
-  --extras LIST      extras to install with it, or ''  [report]
+  --extras LIST      extras to install with it, or ''; report,kubernetes where a kubelet runs  [report]
   --host-evidence    also install the drop-in that lets it read other users' process I/O (docs/systemd.md)
   --slurm            also install the drop-in for compute nodes of Slurm
-  --no-start         neither enable nor start the unit
+  --no-start         neither enable nor start the unit, nor have systemd read it
   --dry-run          say what would be done, and do nothing
   -h, --help         say this
 
@@ -48,8 +51,8 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
-    --host-evidence) dropins="$dropins host-evidence.conf" ;;
-    --slurm) dropins="$dropins slurm.conf" ;;
+    --host-evidence) dropins="$dropins gpuwhy.service.d/host-evidence.conf" ;;
+    --slurm) dropins="$dropins gpuwhy.service.d/slurm.conf" ;;
     --no-start) start='' ;;
     --dry-run) dry=yes ;;
     -h | --help) usage && exit 0 ;;
@@ -58,8 +61,10 @@ while [ $# -gt 0 ]; do
   shift
 done
 case $prefix in
-  / | */ | *[!A-Za-z0-9/._-]* | *..*) fail "--prefix $prefix: letters, digits and /._- only, and no / at its end" "--prefix /opt/gpuwhy" 2 ;;
-  /home/* | /root/*) fail "--prefix $prefix: the unit sees no home folders" "--prefix /opt/gpuwhy" 2 ;;
+  / | */ | *//* | */./* | */. | *[!A-Za-z0-9/._-]* | *..*)
+    fail "--prefix $prefix: letters, digits and /._- only, no //, /./ and .., and no / at its end" "--prefix /opt/gpuwhy" 2
+    ;;
+  /home/* | /root/* | /run/user/*) fail "--prefix $prefix: the unit sees no home folders" "--prefix /opt/gpuwhy" 2 ;;
   /*) ;;
   *) fail "--prefix $prefix: no absolute path" "--prefix /opt/gpuwhy" 2 ;;
 esac
@@ -71,15 +76,21 @@ esac
 case $from in /*) ;; *) from=$PWD/$from ;; esac
 [ -n "$DESTDIR$dry" ] || [ "$(id -u)" -eq 0 ] || fail "not root" "sudo $0, or --dry-run to see what it does"
 
-# A Python in a home folder, as a version manager keeps it, would be out of the unit's sight.
+# The unit does not see a Python in a home folder, as a version manager keeps it: to stage, one that was named will do.
 find_python() {
   for name in ${PYTHON:-python3.13 python3.12 python3.11 python3.10 python3 /usr/bin/python3}; do
     path=$(command -v "$name") || continue
-    "$path" - "${DESTDIR:-here}" 2>/dev/null <<'END' || continue
-import ensurepip, sys, venv
-home = sys.base_prefix.startswith(("/home/", "/root/")) and sys.argv[1] == "here"
-sys.exit(sys.version_info < (3, 10) or home)
+    code=0
+    "$path" -I - 2>/dev/null <<'END' || code=$?
+import ensurepip, os.path, sys, venv
+hidden = os.path.realpath(sys.base_prefix).startswith(("/home/", "/root/", "/run/user/"))
+sys.exit(1 if sys.version_info < (3, 10) else 3 if hidden else 0)
 END
+    if [ "$code" -eq 3 ] && [ -n "${PYTHON:-}" ] && [ -n "$DESTDIR" ]; then
+      say "warning: PYTHON=$PYTHON is in a home folder, where the unit cannot start it" >&2
+      code=0
+    fi
+    [ "$code" -eq 0 ] || continue
     printf '%s\n' "$path"
     return
   done
@@ -93,19 +104,43 @@ config=$DESTDIR/etc/gpuwhy/config.yaml
 units=$DESTDIR/etc/systemd/system
 [ ! -e "$place" ] || [ -f "$place/pyvenv.cfg" ] || fail "$place is there and is no virtual environment" "--prefix with another folder"
 
-# 1. The new version, beside the old one.
-say "installing into $place with $("$python" --version)"
-fresh=$place.new
-do_ rm -rf "$fresh"
-do_ mkdir -p "$(dirname "$place")"
-[ -n "$dry" ] || trap 'rm -rf "$fresh"' EXIT
-do_ "$python" -m venv "$fresh"
-do_ "$fresh/bin/python" -m pip --disable-pip-version-check --quiet --no-cache-dir install "$from${extras:+[$extras]}" || fail \
+# 1. The new version, beside the old one, under names that nobody else has.
+say "installing into $place with $python, $("$python" --version)"
+beside=$(dirname "$place")
+fresh=$beside/.$(basename "$place").gpuwhy-new
+old=$beside/.$(basename "$place").gpuwhy-old
+do_ mkdir -p "$beside"
+if [ -z "$dry" ] && command -v flock >/dev/null; then
+  exec 9<"$beside"
+  code=0
+  flock --nonblock --conflict-exit-code 75 9 || code=$?
+  [ "$code" -ne 75 ] || fail "another install.sh is at work in $beside" "wait for its end"
+fi
+# One that was killed between the two moves left the old version there alone.
+if [ ! -e "$place" ] && [ -e "$old" ]; then do_ mv "$old" "$place"; fi
+do_ rm -rf "$fresh" "$old"
+if [ -z "$dry" ]; then
+  trap 'rm -rf "$fresh"' EXIT
+  trap 'exit 1' HUP INT TERM
+fi
+do_ "$python" -I -m venv --prompt gpuwhy "$fresh"
+do_ "$fresh/bin/python" -I -m pip --disable-pip-version-check --quiet --no-cache-dir install "$from${extras:+[$extras]}" || fail \
   "pip could not install it (its reason is above); what was there before is as it was" \
   "a package index (PIP_INDEX_URL, HTTPS_PROXY), or a folder of wheels (PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER)"
+as_the_unit() { env -i PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 "$fresh/bin/python" -I -m gpuwhy "$@"; }
+if [ -z "$dry" ]; then
+  if [ ! -x "$fresh/bin/gpuwhy" ] || ! as_the_unit --version >/dev/null; then
+    fail "what pip installed does not start; what was there before is as it was" \
+      "pip's settings for this host, which \`$python -m pip config list\` shows"
+  fi
+fi
 if [ -f "$config" ]; then
-  do_ "$fresh/bin/gpuwhy" check-config --config "$config" >/dev/null || fail \
-    "the new version does not take $config (its reason is above); nothing was changed" "mend it and run this again"
+  if [ -n "$dry" ]; then
+    say "would ask the new version whether it takes $config"
+  else
+    as_the_unit check-config --config "$config" >/dev/null || fail \
+      "the new version does not take $config (its reason is above); nothing was changed" "mend it and run this again"
+  fi
 fi
 
 # Scripts of an environment carry its path, which is another one from here on.
@@ -113,22 +148,26 @@ settle() {
   grep -lIFr -- "$fresh" "$fresh/bin" "$fresh/pyvenv.cfg" | while IFS= read -r file; do
     sed -i "s|$(printf '%s' "$fresh" | sed 's/[.|[\*^$]/\\&/g')|$prefix|g" "$file"
   done
-  rm -rf "$place.old"
-  if [ -e "$place" ]; then mv "$place" "$place.old"; fi
+  if [ -e "$place" ]; then mv "$place" "$old"; fi
   mv "$fresh" "$place"
-  rm -rf "$place.old"
+  rm -rf "$old"
 }
-do_ settle
+if [ -n "$dry" ]; then say "would move $fresh to $place, in place of what is there"; else settle; fi
 
 # 2. Unit, user, configuration.
 put() { do_ install -D -m "$1" "$2" "$3"; }
-put_unit() {
-  install -D -m 0644 "$here/gpuwhy.service" "$units/gpuwhy.service"
-  sed -i "s|/opt/gpuwhy|$prefix|g" "$units/gpuwhy.service"
-}
-do_ put_unit
-for dropin in $dropins; do
-  put 0644 "$here/gpuwhy.service.d/$dropin" "$units/gpuwhy.service.d/$dropin"
+changed=''
+for name in gpuwhy.service $dropins; do
+  if sed "s|/opt/gpuwhy|$prefix|g" "$here/$name" | cmp -s - "$units/$name"; then
+    say "$units/$name: is as it should be"
+  elif [ -n "$dry" ]; then
+    changed=yes
+    say "would write $units/$name"
+  else
+    changed=yes
+    install -D -m 0644 "$here/$name" "$units/$name"
+    sed -i "s|/opt/gpuwhy|$prefix|g" "$units/$name"
+  fi
 done
 put 0644 "$here/sysusers.conf" "$DESTDIR/etc/sysusers.d/gpuwhy.conf"
 if [ -f "$config" ]; then
@@ -144,9 +183,12 @@ else
   say "$link is something else and stays; the program is $prefix/bin/gpuwhy"
 fi
 
-if [ -n "$DESTDIR" ]; then
-  say "staged in $DESTDIR"
+finish() {
+  say "${dry:+a dry run, nothing was done; it would end with: }$1"
   exit 0
+}
+if [ -n "$DESTDIR" ]; then
+  finish "staged in $DESTDIR"
 fi
 if ! getent passwd gpuwhy >/dev/null; then
   if command -v systemd-sysusers >/dev/null; then
@@ -159,14 +201,16 @@ if command -v restorecon >/dev/null; then do_ restorecon -R "$prefix" "$units/gp
 
 # 3. Start.
 if [ ! -d /run/systemd/system ]; then
-  say "systemd does not run here: installed, not started"
-  exit 0
+  finish "systemd does not run here: installed, not started"
 fi
-do_ systemctl daemon-reload
 if [ -z "$start" ]; then
-  say "installed, not started:  systemctl enable --now gpuwhy"
-  exit 0
+  finish "installed, not started:  systemctl daemon-reload && systemctl enable --now gpuwhy"
 fi
-do_ systemctl enable --quiet gpuwhy.service
+# A reload can take the GPUs from containers (docs/systemd.md), so there is none without need.
+do_ systemctl enable --quiet --no-reload gpuwhy.service
+if [ -n "$changed" ] || [ "$(systemctl show --property NeedDaemonReload --value gpuwhy.service)" = yes ]; then
+  say "systemd reads its units again; containers that lose their GPUs by that want a restart (docs/systemd.md)"
+  do_ systemctl daemon-reload
+fi
 do_ systemctl restart gpuwhy.service || fail "installed, but it does not start" "journalctl -u gpuwhy -n 20 says why"
-say "runs:  systemctl status gpuwhy, and http://127.0.0.1:9837/ unless the configuration says otherwise"
+finish "runs:  systemctl status gpuwhy, and http://127.0.0.1:9837/ unless the configuration says otherwise"

@@ -1,6 +1,6 @@
 """What kustomize makes of a folder, for tests without it: the part that deploy/kubernetes uses, and nothing else.
 
-Resources, strategic merge patches by path, tags of images, ConfigMaps from files (named ``NAME-built`` in place
+Resources, patches (strategic merges, and replacements of JSON patches), names and tags of images, ConfigMaps from files (named ``NAME-built`` in place
 of a hash) and a namespace. Anything else in a kustomization raises.
 """
 
@@ -62,7 +62,13 @@ def _gather(folder: Path) -> tuple[list[Object], dict[str, Object]]:
         else:
             objects += yaml.safe_load_all(path.read_text())
     for patch in said.get("patches", ()):
-        (change,) = yaml.safe_load_all((folder / patch["path"]).read_text())
+        text = patch["patch"] if "patch" in patch else (folder / patch["path"]).read_text()
+        (change,) = yaml.safe_load_all(text)
+        if isinstance(change, list):
+            (target,) = (each for each in objects if _chosen(each, patch["target"]))
+            for operation in change:
+                _replace(target, **operation)
+            continue
         (target,) = (each for each in objects if _identity(each) == _identity(change))
         objects[objects.index(target)] = merged(target, change)
     for generator in said.get("configMapGenerator", ()):
@@ -74,11 +80,12 @@ def _gather(folder: Path) -> tuple[list[Object], dict[str, Object]]:
             "metadata": {"name": generator["name"], "namespace": generator["namespace"]},
             "data": {name: (folder / name).read_text() for name in generator["files"]},
         }
-    tags = {image["name"]: image["newTag"] for image in said.get("images", ())}
+    images = {image["name"]: image for image in said.get("images", ())}
     for each in objects:
         for container in containers(each):
-            if container["image"] in tags:
-                container["image"] += f":{tags[container['image']]}"
+            name, _, tag = container["image"].partition(":")
+            if new := images.get(name):
+                container["image"] = f"{new.get('newName', name)}:{new.get('newTag', tag)}"
         if "namespace" in said and each["kind"] not in _WITHOUT_NAMESPACE:
             each["metadata"]["namespace"] = said["namespace"]
     return objects, maps
@@ -94,6 +101,19 @@ def containers(each: Object) -> Iterator[Object]:
 def _identity(each: Object) -> tuple[str, str, str, str]:
     metadata = each["metadata"]
     return each["apiVersion"], each["kind"], metadata["name"], metadata.get("namespace", "")
+
+
+def _chosen(each: Object, target: Object) -> bool:
+    return (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"])
+
+
+def _replace(each: Object, *, op: str, path: str, value: Any) -> None:
+    *above, last = path.strip("/").split("/")
+    for key in above:
+        each = each[key]
+    if op != "replace" or last not in each:
+        raise ValueError(f"{op} {path}: not understood here")
+    each[last] = value
 
 
 def _references(each: Object) -> Iterator[Object]:

@@ -143,7 +143,28 @@ def test_nobody_listening_is_unhealthy(root: Path) -> None:
     assert "https://127.0.0.1:1: " in done.stderr
 
 
-def test_asking_for_a_client_certificate_is_alive(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.2", "0.0.0.0", ""])
+def test_the_host_of_the_setting_is_asked(root: Path, host: str) -> None:
+    """Where the agent listens on one address alone, loopback's usual one may not answer."""
+    server = HTTPServer((host, 0), _Healthy)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        done = _check(root, GPUWHY__HTTP__LISTEN=f"{host}:{server.server_port}")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_host_of_version_6_is_asked(root: Path) -> None:
+    """The reason names the address that was asked."""
+    assert "http://[::1]:1: " in _check(root, GPUWHY__HTTP__LISTEN="[::]:1").stderr
+
+
+@pytest.mark.parametrize("newest", ["TLS13", "TLS12"])
+def test_asking_for_a_client_certificate_is_alive(root: Path, tmp_path: Path, newest: str) -> None:
     """The check has no certificate, and a container that wants one is not unhealthy for that."""
     authority = trustme.CA()
     pair = authority.issue_cert("localhost")
@@ -152,7 +173,7 @@ def test_asking_for_a_client_certificate_is_alive(root: Path, tmp_path: Path) ->
     (tmp_path / "pair.pem").chmod(0o600)
     (tmp_path / "web.yaml").write_text(
         "tls_server_config: {cert_file: pair.pem, key_file: pair.pem, client_ca_file: ca.pem,"
-        " client_auth_type: RequireAndVerifyClientCert}\n"
+        f" client_auth_type: RequireAndVerifyClientCert, max_version: {newest}}}\n"
     )
     server = HttpServer(("127.0.0.1", 0), Exposition(), lambda: b"{}", web=WebConfig(tmp_path / "web.yaml"))
     _, port = server.start()

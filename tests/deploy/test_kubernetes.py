@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 import gpuwhy
+from gpuwhy import config as configuration
 from gpuwhy.cli import main
 from gpuwhy.source import kubernetes_api
 
@@ -73,10 +74,13 @@ def test_objects_are_what_kubernetes_takes(built: dict[str, list[Object]], name:
 @pytest.mark.parametrize("where", [*(f"overlays/{name}" for name in BUILT_IN), "."])
 def test_kustomize_itself_builds_the_same(root: Path, where: str) -> None:
     """The small builder of these tests says what the real program says, but for the hash in names."""
+    _built_by_both(root / "deploy/kubernetes" / where)
+
+
+def _built_by_both(folder: Path) -> list[Object]:
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("kubectl cannot be found; remedy: put one of 1.27 or later on PATH")
-    folder = root / "deploy/kubernetes" / where
     done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     real = re.sub(r"\bgpuwhy-[a-z0-9]{10}\b", f"gpuwhy{kustomize.SUFFIX}", done.stdout)
@@ -84,7 +88,9 @@ def test_kustomize_itself_builds_the_same(root: Path, where: str) -> None:
     def in_order(objects: Iterator[Object]) -> list[str]:
         return sorted(json.dumps(_sorted(each), sort_keys=True) for each in objects)
 
-    assert in_order(yaml.safe_load_all(real)) == in_order(iter(kustomize.build(folder)))
+    small = kustomize.build(folder)
+    assert in_order(yaml.safe_load_all(real)) == in_order(iter(small))
+    return small
 
 
 def _sorted(value: Any) -> Any:
@@ -276,7 +282,8 @@ def test_patches_of_the_page_fit(root: Path, built: dict[str, list[Object]]) -> 
     page = (root / "docs/kubernetes.md").read_text()
     shown = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     patches = [each for each in shown if each["kind"] == "DaemonSet"]
-    assert len(patches) == 2
+    assert len(patches) == 3
+    assert len(patches) + len(_kustomizations(page)) == len(shown)
     for patch in patches:
         for name in BUILT_IN:
             target = _the(built[name], "DaemonSet")
@@ -285,3 +292,69 @@ def test_patches_of_the_page_fit(root: Path, built: dict[str, list[Object]]) -> 
             volumes = {volume["name"] for volume in changed["spec"]["template"]["spec"]["volumes"]}
             assert {mount["name"] for mount in _agent([changed])["volumeMounts"]} <= volumes
             assert len(_agent([changed])["env"]) >= len(_agent([target])["env"])
+
+
+def _kustomizations(page: str) -> list[str]:
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    return [text for text in blocks if yaml.safe_load(text)["kind"] == "Kustomization"]
+
+
+@pytest.fixture
+def beside_a_clone(root: Path, tmp_path: Path) -> list[Path]:
+    """A folder for each kustomization that docs/kubernetes.md shows, as the page has one make it."""
+    folders = []
+    for number, text in enumerate(_kustomizations((root / "docs/kubernetes.md").read_text())):
+        folders.append(tmp_path / str(number))
+        shutil.copytree(root / "deploy/kubernetes", folders[-1] / "gpuwhy/deploy/kubernetes")
+        (folders[-1] / "kustomization.yaml").write_text(text)
+    return folders
+
+
+def test_kustomizations_of_the_page(beside_a_clone: list[Path]) -> None:
+    """Both give the image of one's registry with the tag of this version, and Kubernetes takes what they make."""
+    ours, alone = (kustomize.build(folder) for folder in beside_a_clone)
+    for objects in (ours, alone):
+        assert _agent(objects)["image"] == f"registry.example/gpuwhy:{gpuwhy.__version__}"
+        for each in objects:
+            if not each["apiVersion"].startswith("monitoring.coreos.com/"):
+                kubernetes_validate.validate(each, VERSIONS[0], strict=True)
+    assert {each["kind"] for each in ours} >= {"DaemonSet", "PodMonitor", "PrometheusRule"}
+
+
+def test_an_exporter_by_itself_is_asked(beside_a_clone: list[Path], tmp_path: Path) -> None:
+    """Service and address are in its namespace, by the label of its chart, and the operator's are gone."""
+    objects = kustomize.build(beside_a_clone[1])
+    service = _the(objects, "Service", "gpuwhy-dcgm-exporter")
+    assert service["spec"]["selector"] == {"app.kubernetes.io/name": "dcgm-exporter"}
+    environ = {each["name"]: each.get("value") for each in _agent(objects)["env"]}
+    (text,) = _the(objects, "ConfigMap")["data"].values()
+    (tmp_path / "config.yaml").write_text(text)
+    read = {name: value for name, value in environ.items() if value is not None}
+    told = configuration.load({}, read, tmp_path / "config.yaml").config.agent.exporter_url
+    (port,) = service["spec"]["ports"]
+    place = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert told == f"http://{place}:{port['port']}/metrics"
+    assert "gpu-operator" not in place
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_kustomize_itself_builds_those_of_the_page(beside_a_clone: list[Path], number: int) -> None:
+    """The real program takes what the page shows, and makes the same of it."""
+    _built_by_both(beside_a_clone[number])
+
+
+@pytest.mark.parametrize("name", WITH_HOST)
+def test_a_version_without_the_field_of_apparmor(
+    root: Path, built: dict[str, list[Object]], name: str
+) -> None:
+    """An older version refuses the field, and takes what the page's patch makes of it."""
+    page = (root / "docs/kubernetes.md").read_text()
+    shown = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    (patch,) = (each for each in shown if "apparmor" in str(each))
+    target = _the(built[name], "DaemonSet")
+    with pytest.raises(kubernetes_validate.ValidationError, match="appArmorProfile"):
+        kubernetes_validate.validate(target, "1.29", strict=True)
+    changed = kustomize.merged(target, patch)
+    kubernetes_validate.validate(changed, "1.29", strict=True)
+    (annotation,) = changed["spec"]["template"]["metadata"]["annotations"]
+    assert annotation.endswith(f"/{_agent([changed])['name']}")

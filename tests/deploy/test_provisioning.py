@@ -67,20 +67,40 @@ def said(*command: str | Path) -> str:
     return done.stdout
 
 
+def typed(root: Path, folder: Path) -> list[str]:
+    """The blocks that deploy/README.md has one type, for a host whose /etc and /var are in ``folder``."""
+    _, part = (root / "deploy/README.md").read_text().split("\n## Prometheus, Alertmanager and Grafana")
+    blocks = re.findall(r"^```\n(.*?)^```", part, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    return [f"cd {root}\n" + re.sub(r"(?<= )/(etc|var)/", rf"{folder}/\1/", block) for block in blocks]
+
+
 def test_the_readme_leads_there(root: Path, tmp_path: Path, promtool: str, amtool: str) -> None:
-    """What deploy/README.md has one type leaves all programs with files that they take."""
-    (block,) = re.findall(
-        r"```\n(cp -r deploy/prometheus.*?)```", (root / "deploy/README.md").read_text(), re.DOTALL
-    )
-    for folder in ("etc/prometheus", "etc/grafana/provisioning"):
-        (tmp_path / folder).mkdir(parents=True)
-    commands = re.sub(r"(?<= )/(etc|var)/", rf"{tmp_path}/\1/", block)
-    commands = commands.replace("\npromtool ", f"\n{promtool} ").replace("\namtool ", f"\n{amtool} ")
-    done = subprocess.run(["sh", "-ec", commands], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    """What deploy/README.md has one type leaves all programs with files that they take, on a host that has none."""
+    for block in typed(root, tmp_path):
+        commands = re.sub(r"^promtool ", f"{promtool} ", block, flags=re.MULTILINE)
+        said("sh", "-ec", re.sub(r"^amtool ", f"{amtool} ", commands, flags=re.MULTILINE))
     (provider,) = loaded(tmp_path / "etc/grafana/provisioning/dashboards/gpuwhy.yaml")["providers"]
     boards = list((tmp_path / provider["options"]["path"].lstrip("/")).iterdir())
     assert len(boards) == len(list((root / "dashboards").glob("*.json")))
+
+
+def test_the_readme_replaces_nothing(root: Path, tmp_path: Path) -> None:
+    """A Prometheus, Alertmanager and Grafana that work are as before, whichever block is typed; so is a list of hosts."""
+    theirs = (
+        *("etc/prometheus/prometheus.yml", "etc/prometheus/alertmanager.yml", "etc/prometheus/rules.yml"),
+        "etc/prometheus/gpuwhy/targets/hosts.yaml",
+        *(f"etc/grafana/provisioning/{kind}/own.yaml" for kind in ("dashboards", "datasources")),
+        "etc/grafana/provisioning/datasources/gpuwhy.yaml",
+    )
+    for name in theirs:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("theirs")
+    anywhere, whole, _ = typed(root, tmp_path)
+    for block in (anywhere, whole):  # some cp -n end with 1 where they keep a file
+        subprocess.run(["sh", "-c", block], capture_output=True, check=False)
+    assert all((tmp_path / name).read_text() == "theirs" for name in theirs)
+    assert (tmp_path / "etc/prometheus/gpuwhy/alerts.rules.yaml").exists()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -105,7 +125,7 @@ def test_a_host_is_called_by_its_name(
     """`instance` is the host without a port, which stays when the port changes, or the name that was given."""
     config = loaded(copied / variant)
     (job,) = config["scrape_configs"]
-    job.pop("file_sd_configs", None)
+    del job["file_sd_configs"]
     job["static_configs"] = [target]
     (copied / "asked.yml").write_text(yaml.safe_dump(config))
     out = said(promtool, "check", "service-discovery", "--timeout=1s", copied / "asked.yml", job["job_name"])
@@ -113,9 +133,10 @@ def test_a_host_is_called_by_its_name(
     assert found["labels"]["instance"] == instance
 
 
-def test_the_example_of_hosts_is_read(copied: Path) -> None:
-    """The file of targets lies where the configuration looks, and names the port that agents have."""
-    (job,) = loaded(copied / "prometheus.yml")["scrape_configs"]
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_example_of_hosts_is_read(copied: Path, variant: str) -> None:
+    """The file of targets lies where the configurations look, and names the port that agents have."""
+    (job,) = loaded(copied / variant)["scrape_configs"]
     (pattern,) = job["file_sd_configs"][0]["files"]
     port = Config().http.listen.rpartition(":")[2]
     groups = [group for file in copied.glob(pattern) for group in loaded(file)]
@@ -124,15 +145,14 @@ def test_the_example_of_hosts_is_read(copied: Path) -> None:
 
 
 def test_the_two_ways_differ_in_the_locks_alone(root: Path) -> None:
-    """What stands in one of the files and not in the other is how agents are asked, and where they are named."""
+    """What stands in one of the files and not in the other is how agents are asked."""
     plain, locked = (loaded(root / PROMETHEUS / name) for name in VARIANTS)
     (open_job,), (locked_job,) = plain.pop("scrape_configs"), locked.pop("scrape_configs")
     assert plain == locked
     assert not {"scheme", "tls_config", "basic_auth"} & set(open_job)
     assert locked_job.pop("scheme") == "https"
-    for only in ("tls_config", "basic_auth", "static_configs"):
+    for only in ("tls_config", "basic_auth"):
         locked_job.pop(only)
-    open_job.pop("file_sd_configs")
     assert open_job == locked_job
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from gpuwhy import config as configuration
 FOLDER = Path("deploy/systemd")
 DROPINS = ("host-evidence.conf", "slurm.conf")
 
+# The most that docs/performance.md saw, in a burst of 1,000 clients with TLS and users.
+MEASURED_MIB, MEASURED_THREADS = 66, 106
 # What hides devices or processes, or is against what the agent loads; the unit says how.
 TRAPS = {
     "PrivateDevices",
@@ -126,6 +130,22 @@ def test_only_a_bad_configuration_is_final(unit: dict[str, list[str]]) -> None:
     assert unit["Restart"] == ["on-failure"]
 
 
+def test_it_cannot_crowd_out_the_work(unit: dict[str, list[str]]) -> None:
+    """Memory, CPU, tasks and lines in the journal have bounds, and the memory is twice the most that was measured."""
+    (high,), (most,) = (
+        [int(value) for each in unit[name] for value in re.findall(r"^(\d+)M$", each)]
+        for name in ("MemoryHigh", "MemoryMax")
+    )
+    assert high < most
+    assert most >= 2 * MEASURED_MIB
+    assert unit["CPUQuota"] == ["100%"]
+    assert int(unit["CPUWeight"][0]) < 100  # systemd's own for all others
+    assert int(unit["TasksMax"][0]) > MEASURED_THREADS
+    assert int(unit["LogRateLimitBurst"][0]) > 0
+    assert int(unit["LogRateLimitIntervalSec"][0]) > 0
+    assert unit["LimitCORE"] == ["0"]
+
+
 def test_files_are_where_the_agent_looks(root: Path, unit: dict[str, list[str]]) -> None:
     """Configuration's folder, history's folder and the user are the same everywhere."""
     assert f" --config {configuration.DEFAULT_PATH}" in unit["ExecStart"][0]
@@ -177,15 +197,13 @@ def test_example_configuration(root: Path, tmp_path: Path) -> None:
 def _script(
     root: Path, name: str, *arguments: str, destdir: Path | str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Without a package index: what gpuwhy needs is found where the tests have it."""
+    """Without a package index, and as root of some hosts would start it."""
     return subprocess.run(
         [str(root / FOLDER / name), *arguments],
         env={
             **os.environ,
             "DESTDIR": str(destdir),
             "PYTHON": sys.executable,
-            "PYTHONPATH": sysconfig.get_path("purelib"),
-            "PIP_NO_DEPS": "1",
             "PIP_NO_INDEX": "1",
             **environment,
         },
@@ -197,18 +215,70 @@ def _script(
     )
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python whose virtual environments have the libraries of the tests, since no index is asked."""
+    program = tmp_path_factory.mktemp("python") / "python"
+    program.write_text(
+        f"""#!/bin/sh
+'{sys.executable}' "$@" || exit
+[ "$3" = venv ] || exit 0
+for place; do :; done
+for libraries in "$place"/lib/python*/site-packages; do
+  echo '{sysconfig.get_path("purelib")}' >"$libraries/tests.pth"
+done
+"""
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
 def _files(folder: Path) -> set[str]:
     """What is in a staged folder, without the inside of the virtual environment."""
     paths = (str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
     return {path for path in paths if not path.startswith("opt/gpuwhy/")}
 
 
+PIPS = {  # and Python's: each alone leaves an environment without gpuwhy in it, or fails
+    "PIP_DRY_RUN": "1",
+    "PIP_TARGET": "{elsewhere}/target",
+    "PIP_ROOT": "{elsewhere}/root",
+    "PIP_USER": "1",
+    "PIP_NO_DEPS": "1",
+    "PYTHONPATH": "{elsewhere}",
+    "PYTHONHOME": "{elsewhere}",
+}
+
+
 @pytest.mark.e2e
-def test_installed_upgraded_and_removed(root: Path, tmp_path: Path, wheel: Path) -> None:
+def test_settings_of_the_caller(root: Path, tmp_path: Path, wheel: Path, python: str) -> None:
+    """None of the environment matters; a file's that puts gpuwhy elsewhere is told, and the old version stays."""
+    there, elsewhere = tmp_path / "host", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "msgspec.py").write_text("raise SystemExit(9)\n")
+    settings = {name: value.format(elsewhere=elsewhere) for name, value in PIPS.items()}
+    install = ("install.sh", "--from", str(wheel), "--extras", "")
+    done = _script(root, *install, destdir=there, PYTHON=python, **settings)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in elsewhere.iterdir()] == ["msgspec.py"]
+    assert list((there / "opt/gpuwhy/lib").glob("python*/site-packages/gpuwhy/cli.py"))
+
+    (there / "opt/gpuwhy/old").touch()
+    (elsewhere / "pip.conf").write_text(f"[install]\nroot = {elsewhere}/root\n")
+    done = _script(root, *install, destdir=there, PYTHON=python, PIP_CONFIG_FILE=f"{elsewhere}/pip.conf")
+    assert done.returncode == 1
+    assert "does not start; what was there before is as it was" in done.stderr
+    assert "pip config list" in done.stderr
+    assert (there / "opt/gpuwhy/old").exists()
+    assert {path.name for path in (there / "opt").iterdir()} == {"gpuwhy"}
+
+
+@pytest.mark.e2e
+def test_installed_upgraded_and_removed(root: Path, tmp_path: Path, wheel: Path, python: str) -> None:
     """Configuration, history and own drop-ins outlive upgrade and removal; --purge takes them."""
     there = tmp_path / "host"
     install = ("install.sh", "--from", str(wheel), "--extras", "")
-    done = _script(root, *install, "--host-evidence", "--slurm", destdir=there)
+    done = _script(root, *install, "--host-evidence", "--slurm", destdir=there, PYTHON=python)
     assert done.returncode == 0, done.stderr
     units = "etc/systemd/system"
     ours = {
@@ -235,7 +305,7 @@ def test_installed_upgraded_and_removed(root: Path, tmp_path: Path, wheel: Path)
         (there / name).parent.mkdir(parents=True, exist_ok=True)
         (there / name).write_text(text)
     (there / "opt/gpuwhy/old").touch()
-    done = _script(root, *install, destdir=there)
+    done = _script(root, *install, destdir=there, PYTHON=python)
     assert done.returncode == 0, done.stderr
     assert _files(there) == {*ours, *kept}
     assert not (there / "opt/gpuwhy/old").exists()
@@ -243,7 +313,7 @@ def test_installed_upgraded_and_removed(root: Path, tmp_path: Path, wheel: Path)
     # A version that does not take the configuration changes nothing.
     (there / "opt/gpuwhy/old").touch()
     (there / "etc/gpuwhy/config.yaml").write_text("agent: {profile: odd}\n")
-    done = _script(root, *install, destdir=there)
+    done = _script(root, *install, destdir=there, PYTHON=python)
     assert done.returncode == 1
     assert "profile" in done.stderr
     assert "nothing was changed" in done.stderr
@@ -272,6 +342,176 @@ def test_a_dry_run_changes_nothing(root: Path, tmp_path: Path) -> None:
     assert f"{tmp_path}/srv/why" in done.stdout
     assert "slurm.conf" in done.stdout
     assert "/opt/gpuwhy" not in done.stdout
+    assert f"would write {tmp_path}/etc/systemd/system/gpuwhy.service\n" in done.stdout
+    defined = re.findall(r"^(\w+)\(\)", (root / FOLDER / "install.sh").read_text(), re.MULTILINE)
+    assert not re.search(rf"would run: ({'|'.join(defined)})\b", done.stdout)
+    assert "nothing was done" in done.stdout.splitlines()[-1]
+
+
+STUBS = {
+    "id": "echo 0",
+    "getent": "exit 0",
+    "restorecon": "exit 0",
+    "systemctl": '[ "$1" = show ] && echo "${RELOAD:-no}" || echo "systemctl $*"',
+    # Makes an environment whose programs agree to everything.
+    "python": 'for to; do :; done; [ "$3" != venv ] || { mkdir -p "$to/bin"; : >"$to/pyvenv.cfg";'
+    ' for each in python gpuwhy; do echo "#!/bin/sh" >"$to/bin/$each"; chmod 755 "$to/bin/$each"; done; }',
+}
+
+
+@pytest.fixture
+def host(root: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a script as root of a host with systemd: all its paths are in a folder, its systemctl says what it was told."""
+    for folder in ("bin", "etc", "run/systemd/system"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, line in STUBS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    shutil.copytree(root / FOLDER, tmp_path / FOLDER)
+    for script in (tmp_path / FOLDER).glob("*.sh"):
+        text = re.sub(r"(?<=[ R])/(etc|run/systemd|usr/local)/", rf"{tmp_path}/\1/", script.read_text())
+        script.write_text(text)
+
+    def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        environment |= {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHON": f"{tmp_path}/bin/python"}
+        return _script(tmp_path, name, *arguments, **environment)
+
+    return run
+
+
+@pytest.fixture
+def on_a_host(
+    tmp_path: Path, host: Callable[..., subprocess.CompletedProcess[str]]
+) -> Callable[..., list[str]]:
+    """Likewise with a prefix in that folder, and it has to end well; what it said."""
+
+    def run(name: str, *arguments: str, **environment: str) -> list[str]:
+        done = host(name, "--prefix", f"{tmp_path}/opt/why", *arguments, **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+RELOAD = "systemctl daemon-reload"
+
+
+def test_systemd_is_reloaded_for_a_change_alone(tmp_path: Path, on_a_host: Callable[..., list[str]]) -> None:
+    """A reload can take the GPUs from containers: none without need, none unannounced, none by enabling."""
+    first = on_a_host("install.sh")
+    at = first.index(RELOAD)
+    assert "containers" in first[at - 1]
+    restarts = "systemctl restart gpuwhy.service"
+    assert first.index("systemctl enable --quiet --no-reload gpuwhy.service") < at < first.index(restarts)
+
+    again = on_a_host("install.sh")
+    assert RELOAD not in again
+    assert restarts in again
+    assert RELOAD in on_a_host("install.sh", "--slurm")
+    assert RELOAD not in on_a_host("install.sh", "--slurm")
+    assert RELOAD in on_a_host("install.sh", RELOAD="yes")  # one before it got no further than the files
+    unit = tmp_path / FOLDER / "gpuwhy.service"
+    unit.write_text(unit.read_text().replace("WatchdogSec=60", "WatchdogSec=61"))
+    assert not [line for line in on_a_host("install.sh", "--no-start") if line.startswith("systemctl")]
+    assert "WatchdogSec=61" in (tmp_path / "etc/systemd/system/gpuwhy.service").read_text()
+
+    gone = on_a_host("uninstall.sh")
+    assert "containers" in gone[gone.index(RELOAD) - 1]
+    assert "systemctl disable --quiet --no-reload --now gpuwhy.service" in gone
+    assert not (tmp_path / "etc/systemd/system/gpuwhy.service").exists()
+
+
+def test_names_beside_it_are_others(tmp_path: Path, on_a_host: Callable[..., list[str]]) -> None:
+    """A backup that somebody made stays; what a killed install.sh left goes, but for the only version there is."""
+    backups = [tmp_path / "opt/why.old", tmp_path / "opt/why.new"]
+    for backup in backups:
+        backup.mkdir(parents=True)
+        (backup / "kept").touch()
+    on_a_host("install.sh")
+    on_a_host("install.sh")
+    assert {path.name for path in (tmp_path / "opt").iterdir()} == {"why", "why.old", "why.new"}
+
+    (tmp_path / "opt/why").rename(tmp_path / "opt/.why.gpuwhy-old")
+    (tmp_path / "opt/.why.gpuwhy-new").mkdir()
+    on_a_host("install.sh")
+    assert {path.name for path in (tmp_path / "opt").iterdir()} == {"why", "why.old", "why.new"}
+
+    (tmp_path / "opt/.why.gpuwhy-new").mkdir()
+    on_a_host("uninstall.sh")
+    assert {path.name for path in (tmp_path / "opt").iterdir()} == {"why.old", "why.new"}
+    assert all((backup / "kept").exists() for backup in backups)
+
+
+def test_the_old_version_is_put_back(
+    tmp_path: Path,
+    on_a_host: Callable[..., list[str]],
+    host: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """One that was killed between its two moves is mended by the next, even by one that fails."""
+    on_a_host("install.sh")
+    (tmp_path / "opt/why").rename(tmp_path / "opt/.why.gpuwhy-old")
+    (tmp_path / "bin/python").write_text('#!/bin/sh\n[ "$3" != venv ]\n')
+    assert host("install.sh", "--prefix", f"{tmp_path}/opt/why").returncode == 1
+    assert [path.name for path in (tmp_path / "opt").iterdir()] == ["why"]
+
+
+def test_one_at_a_time(
+    tmp_path: Path,
+    on_a_host: Callable[..., list[str]],
+    host: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """A second install.sh on the same folder ends at once, and touches nothing of the first."""
+    if shutil.which("flock") is None:
+        pytest.skip("no flock here")
+    on_a_host("install.sh")
+    (tmp_path / "opt/.why.gpuwhy-new").mkdir()
+    held = os.open(tmp_path / "opt", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = host("install.sh", "--prefix", f"{tmp_path}/opt/why")
+    finally:
+        os.close(held)
+    assert done.returncode == 1
+    assert "another install.sh is at work" in done.stderr
+    assert (tmp_path / "opt/.why.gpuwhy-new").exists()
+    on_a_host("install.sh")
+
+
+def test_removed_from_where_it_is(
+    tmp_path: Path,
+    on_a_host: Callable[..., list[str]],
+    host: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """Without --prefix the unit says where; another one that is given leaves that folder, and says so."""
+    on_a_host("install.sh")
+    (tmp_path / "opt/another").mkdir()
+    refused = host("uninstall.sh", "--prefix", f"{tmp_path}/opt/another")
+    assert refused.returncode == 2
+    assert (tmp_path / "etc/systemd/system/gpuwhy.service").exists()
+
+    done = host("uninstall.sh", "--prefix", f"{tmp_path}/nowhere")
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path}/opt/why is there too, and stays" in done.stdout
+    on_a_host("install.sh")
+    done = host("uninstall.sh")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "opt/why").exists()
+
+
+def test_a_broken_installation_is_removed(
+    tmp_path: Path,
+    on_a_host: Callable[..., list[str]],
+    host: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """The unit goes; a folder that is no whole installation stays, with the command for it."""
+    on_a_host("install.sh")
+    (tmp_path / "opt/why/bin/gpuwhy").unlink()
+    done = host("uninstall.sh")
+    assert done.returncode == 1
+    assert f"rm -r {tmp_path}/opt/why" in done.stderr
+    assert RELOAD in done.stdout
+    assert (tmp_path / "opt/why/pyvenv.cfg").exists()
+    assert not list((tmp_path / "etc/systemd/system").rglob("*"))
 
 
 @pytest.mark.parametrize(
@@ -284,9 +524,14 @@ def test_a_dry_run_changes_nothing(root: Path, tmp_path: Path) -> None:
         ("install.sh --prefix /opt/my gpuwhy", {}, ("/opt/my gpuwhy",)),
         ("install.sh --prefix /opt/../etc", {}, ("/opt/../etc",)),
         ("install.sh --prefix /home/me/gpuwhy", {}, ("/home/me/gpuwhy", "home folders")),
+        ("install.sh --prefix //home/me/gpuwhy", {}, ("//home/me/gpuwhy",)),
+        ("install.sh --prefix /./home/me/gpuwhy", {}, ("/./home/me/gpuwhy",)),
+        ("install.sh --prefix /run/user/0/gpuwhy", {}, ("/run/user/0/gpuwhy", "home folders")),
         ("install.sh --from /nowhere.whl", {}, ("/nowhere.whl",)),
         ("install.sh", {"DESTDIR": "stage"}, ("DESTDIR=stage", "absolute")),
         ("uninstall.sh --quick", {}, ("--quick", "--help")),
+        ("uninstall.sh --prefix opt", {}, ("--prefix opt", "absolute")),
+        ("uninstall.sh --prefix //opt/gpuwhy", {}, ("//opt/gpuwhy",)),
         ("uninstall.sh --prefix /etc", {"DESTDIR": ""}, ("/etc", "no virtual environment")),
     ],
 )
@@ -311,6 +556,34 @@ def test_a_python_that_does_not_fit(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "PYTHON=/bin/false" in done.stderr
     assert "python3-venv" in done.stderr
+
+
+def test_a_python_in_a_home_folder(root: Path, tmp_path: Path) -> None:
+    """The unit would not see it: passed over, also to stage, unless it was named; then it is taken with a warning."""
+    for name in ("3.13", "3.12", "3.11", "3.10", "3"):
+        program = tmp_path / f"bin/python{name}"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(
+            f"""#!/bin/sh
+if [ "$1 $2" = "-I -" ]; then set -- -I -c 'import sys; sys.base_prefix = "/home/me"; exec(sys.stdin.read())'; fi
+exec '{sys.executable}' "$@"
+"""
+        )
+        program.chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    dry = ("install.sh", "--dry-run", "--extras", "")
+    passed_over = _script(root, *dry, destdir=tmp_path / "host", PATH=path, PYTHON="")
+    assert f"with {tmp_path}/bin" not in passed_over.stdout
+    if passed_over.returncode != 0:  # there is no other
+        assert "outside of home folders" in passed_over.stderr
+
+    named = _script(root, *dry, destdir=tmp_path / "host", PATH=path, PYTHON="python3")
+    assert named.returncode == 0, named.stderr
+    assert f"with {tmp_path}/bin/python3, " in named.stdout
+    assert "warning: PYTHON=python3 is in a home folder" in named.stderr
+    for_here = _script(root, *dry, PATH=path, PYTHON="python3")
+    assert for_here.returncode == 1
+    assert "outside of home folders" in for_here.stderr
 
 
 @pytest.mark.parametrize("name", ["install.sh", "uninstall.sh"])

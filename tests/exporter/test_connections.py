@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,3 +164,112 @@ def test_client_that_leaves_unheard_costs_no_thread(house: Make, monkeypatch: py
     monkeypatch.undo()
     assert served.come(b"on\n").recv(9) == b"on\n"
     assert served.connections.is_alive()
+
+
+def test_accepting_that_only_fails_is_not_alive(
+    house: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread lives on, says what is wrong once, tries less often, and is no longer called alive in time."""
+    connections = house().connections
+    now_s = time.monotonic()
+    end_s = now_s + module._ALIVE_S + 1
+    pauses: list[float] = []
+    enough, go_on = threading.Event(), threading.Event()
+
+    def wait(pause_s: float) -> None:
+        nonlocal now_s
+        now_s += pause_s
+        pauses.append(pause_s)
+        if now_s > end_s:
+            enough.set()
+            assert go_on.wait(10)
+
+    def fail(_: Connections) -> None:
+        raise RuntimeError("round failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=time.sleep))
+        patched.setattr(connections._closing, "wait", wait)
+        patched.setattr(Connections, "_turn", fail)
+        connections._wake()
+        assert enough.wait(10)
+        assert connections._thread.is_alive()
+        assert not connections.is_alive()
+    assert caplog.text.count("accepting connections failed") == 1
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (module._FAILED_S, module._MOST_FAILED_S)
+    go_on.set()
+    assert _wait_for(connections.is_alive)
+
+
+def test_round_ends_where_nobody_comes(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quiet server ends a round now and then, so it stays alive."""
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
+    served = house()
+    rounds = _count_rounds(monkeypatch)
+    assert _wait_for(lambda: len(rounds) > 3)
+    assert served.connections.is_alive()
+
+
+def test_full_waiting_room_is_no_busy_loop(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all have asked and wait for a place, clients that nobody can take wake nobody up."""
+    monkeypatch.setattr(module, "NEW_S", 60.0)
+    served = house(places=1, waiting=1)
+    first = served.come(b"1\n")
+    assert first.recv(9) == b"1\n"
+    second = served.come(b"2\n")
+    assert _wait_for(lambda: len(served.connections._ready) == 1)
+    third = served.come(b"3\n")
+    rounds = _count_rounds(monkeypatch)
+    third.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        third.recv(9)
+    assert len(rounds) < 10
+    first.close()
+    assert second.recv(9) == b"2\n"
+    second.close()
+    third.settimeout(10)
+    assert third.recv(9) == b"3\n"
+
+
+def test_answer_and_the_moment_after_it_keep_the_place(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place is safe for a second in an answer, from all, and for a moment after it, however long that took."""
+    connections = house(places=1).connections
+    now_s = 100.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=time.sleep))
+    here, there = socket.socketpair()
+    with here, there:
+        place = Place(here, ("127.0.0.1", 1), b"a", lambda: None, quiet_since_s=now_s)
+        connections._places.add(place)
+        held = Counter({b"a": 1})
+        place.asked()
+        now_s = 100.9
+        for newcomer in (b"a", b"b"):
+            assert connections._make_room(newcomer, held) == pytest.approx(0.1)
+        place.answered()
+        now_s = 101.1
+        assert connections._make_room(b"a", held) == pytest.approx(0.05)
+        now_s = 101.2
+        assert connections._make_room(b"a", held) == 0
+        assert place.dropped
+
+
+def _count_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    rounds: list[int] = []
+    turn = Connections._turn
+
+    def counted(connections: Connections) -> None:
+        turn(connections)
+        rounds.append(1)
+
+    monkeypatch.setattr(Connections, "_turn", counted)
+    return rounds
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False

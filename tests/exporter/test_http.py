@@ -10,7 +10,6 @@ import json
 import logging
 import socket
 import ssl
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,8 @@ from typing import Any
 import pytest
 import trustme
 
-from gpuwhy.exporter import Exposition, Format, HttpServer, ListenError, Snapshot, parse_listen
+from gpuwhy.exporter import Exposition, Format, HttpServer, ListenError, Snapshot
+from gpuwhy.exporter import connections as connections_module
 from gpuwhy.exporter.connections import NEW_S
 from gpuwhy.exporter.http import gzip_accepted, wanted_format
 from gpuwhy.exporter.web_config import WebConfig
@@ -80,39 +80,20 @@ def ask(serve: Make) -> Make:
     return request
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (":9837", ("", 9837)),
-        ("127.0.0.1:0", ("127.0.0.1", 0)),
-        ("[::]:9837", ("::", 9837)),
-        ("[fe80::1%eth0]:80", ("fe80::1%eth0", 80)),
-        ("localhost:65535", ("localhost", 65535)),
-        (" :9837\n", ("", 9837)),
-    ],
-)
-def test_listen_address_is_read(text: str, expected: tuple[str, int]) -> None:
-    """Host and port, a bracketed IPv6 address, or a port alone for all addresses."""
-    assert parse_listen(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "9837", "::1:9837", "[::1]", "host:", "host:http", ":65536", ":-1", ":٣", "[::1:9837", "a]:1"],
-)
-def test_bad_listen_address_names_value_and_remedy(text: str) -> None:
-    """What cannot be read stops with the value and what to write instead."""
-    with pytest.raises(ListenError) as caught:
-        parse_listen(text)
-    assert repr(text) in str(caught.value)
-    assert ":9837" in str(caught.value)
-
-
 def test_taken_port_names_address_and_remedy(serve: Make, exposition: Exposition) -> None:
     """A port that is in use is a clear error, not a traceback of sockets."""
     port = serve()
     with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port}: Address already in use; .*http\.listen"):
         HttpServer(("127.0.0.1", port), exposition, bytes).start()
+
+
+def test_address_of_another_host_is_not_called_taken(exposition: Exposition) -> None:
+    """An address that this host does not have is said to be that; there is no port to free."""
+    with pytest.raises(
+        ListenError, match=r"192\.0\.2\.1:9837: .*this host does not have that address; "
+    ) as caught:
+        HttpServer(("192.0.2.1", 9837), exposition, bytes).start()
+    assert "free" not in str(caught.value)
 
 
 def test_unknown_host_names_it(exposition: Exposition, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +103,9 @@ def test_unknown_host_names_it(exposition: Exposition, monkeypatch: pytest.Monke
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(ListenError, match=r"no\.such\.host:9837: Name or service not known"):
+    with pytest.raises(
+        ListenError, match=r"no\.such\.host:9837: Name or service not known; set http\.listen"
+    ):
         HttpServer(("no.such.host", 9837), exposition, bytes).start()
 
 
@@ -133,10 +116,10 @@ def test_starting_asks_no_dns(serve: Make, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6 that takes IPv4 as well")
-@pytest.mark.parametrize("listen", [":0", "[::]:0"])
+@pytest.mark.parametrize("listen", ["", "::"])
 def test_all_addresses_means_both_families(serve: Make, listen: str) -> None:
     """Listening on all addresses answers over IPv4 and IPv6."""
-    port = serve(parse_listen(listen))
+    port = serve((listen, 0))
     for host in ("127.0.0.1", "::1"):
         connection = http.client.HTTPConnection(host, port, timeout=10)
         connection.request("GET", "/-/healthy")
@@ -221,6 +204,12 @@ def test_head_sends_no_body(serve: Make) -> None:
     assert answer.endswith(b"\r\n\r\n")
 
 
+@pytest.mark.parametrize("path", ["/-/healthy", "/nowhere", "//"])
+def test_version_is_not_said_to_everybody(ask: Make, path: str) -> None:
+    """The header that comes before any password has the name alone."""
+    assert ask(path)[1]["Server"] == "gpuwhy"
+
+
 def test_unknown_path_says_where_the_metrics_are(ask: Make) -> None:
     """A wrong path is 404 with a short text, which does not repeat what was asked."""
     status, headers, content = ask("/<script>")
@@ -278,6 +267,17 @@ def test_garbage_is_answered_with_short_text(serve: Make) -> None:
         (b"GET / HTTP/1.1\r\nA: b\rC: d\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nA: b\r\n folded: c\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n: no name\r\n\r\n", 400),
+        # Shapes that another server may read otherwise, with a second request where some see a body.
+        (
+            b"GET /-/healthy HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 37\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+            400,
+        ),
+        (b"GET /-/healthy HTTP/1.1\r\nFoo bar: x\r\nContent-Length: 37\r\n\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET /-/healthy HTTP/1.1\r\nF\xe9: x\r\nContent-Length: 37\r\n\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET /-/healthy HTTP/1.1\r\nContent-Length : 37\r\n\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET /-/healthy HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nAuthorization: Basic eA==\r\nauthorization: Basic eQ==\r\n\r\n", 400),
         (b"GET /\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\n\r\n", 505),
         (b"GET / HTTP/x\r\n\r\n", 400),
@@ -292,6 +292,7 @@ def test_tricks_and_oversize_are_refused(serve: Make, request_head: bytes, statu
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert b"Connection: close" in head
     assert body.count(b"\n") == 1
+    assert b"HTTP/1.1 " not in body, "one answer"
 
 
 def test_dripping_client_is_dropped(serve: Make) -> None:
@@ -367,36 +368,18 @@ def test_ready_after_the_first_interval(serve: Make, ask: Make, full: Snapshot) 
     assert ask("/-/ready", port=port)[0] == 200
 
 
-def test_kept_connection_is_not_held_up_by_delayed_acks(serve: Make) -> None:
-    """Requests on one connection are answered in much less than the 40 ms of a delayed ACK."""
-    connection = http.client.HTTPConnection("127.0.0.1", serve(), timeout=10)
-    taken = []
-    for _ in range(30):
-        start = time.perf_counter()
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        answer.read()
-        taken.append(time.perf_counter() - start)
-        assert not answer.will_close
-    connection.close()
-    assert statistics.median(taken) < 0.02
-
-
-def test_idle_connections_do_not_keep_others_out(serve: Make, ask: Make) -> None:
-    """With 200 idle connections open scrapes are answered at once, by few threads."""
-    port = serve(max_connections=64)
-    with ExitStack() as stack:
-        for _ in range(200):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
-        taken = []
-        for _ in range(20):
-            start = time.perf_counter()
-            assert ask("/metrics", port=port)[0] == 200
-            taken.append(time.perf_counter() - start)
-        assert statistics.median(taken) < 0.1
-        assert max(taken) < 2
-        names = [thread.name for thread in threading.enumerate()]
-        assert names.count("gpuwhy-http-connection") <= 65
+def test_kept_connection_is_not_held_up_by_delayed_acks(exposition: Exposition) -> None:
+    """What is written on a connection that stays open is sent at once, and does not wait for the client's ACK."""
+    server = HttpServer(("127.0.0.1", 0), exposition, bytes)
+    _, port = server.start()
+    try:
+        with _connect(port) as client:
+            assert _healthy(client)
+            assert server._connections is not None
+            (place,) = server._connections._places
+            assert place.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        server.stop()
 
 
 def test_longest_quiet_connection_is_closed_first(serve: Make) -> None:
@@ -461,16 +444,15 @@ def test_one_address_cannot_fill_the_waiting_room(serve: Make) -> None:
         assert _healthy(patient)
 
 
-def test_one_address_loses_its_places_to_others(serve: Make) -> None:
+def test_one_address_loses_its_places_to_others(serve: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds more than half of the places has no moment's grace against another address."""
+    monkeypatch.setattr(connections_module, "NEW_S", 60.0)
     port = serve(max_connections=4)
     with ExitStack() as stack:
         other = stack.enter_context(_connect(port))
         crowd = [stack.enter_context(_connect(port, "127.0.0.2")) for _ in range(4)]
         assert all(map(_healthy, crowd))
-        start = time.monotonic()
         assert _healthy(other)
-        assert time.monotonic() - start < NEW_S
         assert sum(map(_is_open, crowd)) == 3
 
 
@@ -489,16 +471,19 @@ def test_full_file_table_costs_the_oldest_silent_one(serve: Make, monkeypatch: p
         monkeypatch.setattr(socket.socket, "accept", accept)
         assert _healthy_elsewhere(port)
         assert _is_closed(silent)
+    with _connect(port) as kept:
+        assert _healthy(kept)
+        failures.extend([OSError(24, "Too many open files")] * 20)
+        assert _healthy_elsewhere(port)
+        assert _is_closed(kept), "one that waits for nothing gives way too"
 
 
 def test_silent_client_is_dropped(serve: Make) -> None:
     """A connection on which nothing is asked is closed after the time for a request."""
     port = serve(request_s=0.2)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
         client.sendall(b"GET /metr")
-        start = time.monotonic()
         assert _is_closed(client)
-        assert time.monotonic() - start < 5
 
 
 def test_kept_connection_may_be_idle_longer(serve: Make) -> None:

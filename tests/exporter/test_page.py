@@ -12,8 +12,8 @@ import pytest
 
 from gpuwhy import __version__
 from gpuwhy.exporter import Exposition, Health, Ledger, Snapshot
-from gpuwhy.exporter.page import CONTENT_SECURITY_POLICY, Page
-from gpuwhy.exporter.strips import Strips
+from gpuwhy.exporter.page import CONTENT_SECURITY_POLICY, Page, view
+from gpuwhy.exporter.strips import SPAN_S, Strips
 from gpuwhy.verdict import colours, vocabulary
 from gpuwhy.verdict.types import Evidence
 
@@ -79,7 +79,7 @@ def test_page_without_script_says_what_each_gpu_does(judge: Make, facts: Make) -
     cells = page.cells
     assert cells[:5] == ["GPU 3", "NVIDIA H200", "ml/llama", "starving / copy", "0.80"]
     assert cells[5] == "host-device copies run while the engine waits"
-    assert cells[6].startswith("graphics_active_ratio 0.25 < 0.6")
+    assert cells[6].startswith("Engine active 0.25 < 0.6")
     assert cells[7]
     assert __version__ in page.text
     assert {"metrics", "api/v1/status", "-/healthy", "-/ready"} <= set(page.links)
@@ -200,7 +200,13 @@ def test_json_has_verdict_evidence_steps_workloads_and_what_is_missing(judge: Ma
     now = gpu["now"]
     assert (now["verdict"], now["cause"], now["confidence"]) == ("starving", "copy", 0.8)
     assert now["evidence"] == [
-        ["graphics_active_ratio", "0.25", "< 0.6", "graphics or compute engine active"]
+        [
+            "graphics_active_ratio",
+            "0.25",
+            "< 0.6",
+            "graphics or compute engine active",
+            "Engine active",
+        ]
     ]
     assert now["steps"]
     assert now["workloads"][0]["title"] == "ml/llama"
@@ -211,6 +217,9 @@ def test_json_has_verdict_evidence_steps_workloads_and_what_is_missing(judge: Ma
     assert dict(drawn["host_values"])["CPU busy"] == "25 %"
     assert dict(drawn["host_values"])["CPU pressure"] == "not read"
     assert drawn["causes"][gpu["rows"][0][3]] == ["starving", "copy"]
+    limits = {title: limit for (title, _), limit in zip(drawn["drawn"], gpu["limits"], strict=True) if limit}
+    assert limits == {"Power": 700, "SM clock": 1980}
+    assert drawn["span_s"] == SPAN_S
 
 
 def test_only_what_is_new_is_sent(judge: Make) -> None:
@@ -256,3 +265,19 @@ def test_rows_of_a_gpu_that_is_not_published_yet_come_later(judge: Make, facts: 
 def test_other_paths_are_not_the_pages(path: str) -> None:
     """What is not exactly a path of the page has no answer from it."""
     assert page_of(None).get(path) is None
+
+
+@pytest.mark.parametrize(
+    ("signal", "label"),
+    [
+        ("graphics_active_ratio", "Engine active"),
+        ("graphics_active_ratio of GPU 0", "Engine active of GPU 0"),
+        ("clock_event_ratio:sw-thermal", "clock event sw-thermal"),
+        ("process_tree_busiest_worker_cores", "process tree busiest worker"),
+        ("pcie_receive_bytes_per_second", "pcie receive"),
+        ("coverage", "coverage"),
+    ],
+)
+def test_signals_have_words_on_a_closed_card(signal: str, label: str) -> None:
+    """As they are drawn, else their name without the unit."""
+    assert view._label(signal) == label

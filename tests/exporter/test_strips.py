@@ -87,7 +87,8 @@ def test_older_rows_are_made_one(judge: Make) -> None:
     merged = rows(strips, judge().gpu.key)[0]
     # The sixth ends with the half minute, and belongs to the next one.
     assert merged[:4] == [5, START + 25, 25.0, CODE["healthy", "compute"]]
-    assert merged[5] == 30.0
+    place = [drawn.signal for drawn in DRAWN].index("sm_active_ratio")
+    assert merged[4 + place] == 30.0
     for number in (55, 56):
         strips.add([at(judge(), number)], {})
     assert rows(strips, judge().gpu.key)[1][:3] == [7, START + 35, 10.0]

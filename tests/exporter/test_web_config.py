@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import http.client
+import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -95,6 +97,8 @@ def serve(
         (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), ["client_ca_file"]),
         (TLS.replace("}", ", client_ca_file: ca.pem}"), ["client_auth_type", "RequireAndVerifyClientCert"]),
         (TLS.replace("}", ", client_allowed_sans: [a]}"), ["client_auth_type", "client_allowed_sans"]),
+        (MUTUAL.replace("}", ", client_allowed_sans: []}"), ["client_allowed_sans", "names nobody"]),
+        (MUTUAL.replace("}", ", client_allowed_sans: }"), ["client_allowed_sans", "take it out"]),
         (MUTUAL.replace("ca.pem", "key.pem"), ["client_ca_file", "'key.pem'", "authority"]),
         ("http_server_config: {gzip: true}", ["http_server_config.gzip", "not known", "headers"]),
         ("http_server_config: {http2: maybe}", ["http2", "'maybe'", "true or false"]),
@@ -179,6 +183,37 @@ def test_only_allowed_names_of_client_certificates(serve: Make, authority: trust
     port = serve(MUTUAL.replace("}", ", client_allowed_sans: [prometheus]}"))
     assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert("prometheus")))[0] == 200
     assert _ask(port, "/-/healthy", _trusting(authority, authority.issue_cert("grafana")))[0] == 403
+
+
+@pytest.mark.parametrize(
+    "allowed, name",
+    [
+        ("2001:db8::1", "2001:db8::1"),
+        ("2001:DB8:0:0:0:0:0:1", "2001:db8::1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("scraper@example.com", "scraper@example.com"),
+    ],
+)
+def test_allowed_names_of_each_kind(serve: Make, authority: trustme.CA, allowed: str, name: str) -> None:
+    """Addresses, however they are written, and e-mail count as names; another of the kind does not."""
+    port = serve(MUTUAL.replace("}", f", client_allowed_sans: ['{allowed}']}}"))
+    other = name.replace("1", "2").replace("scraper", "other")
+    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert(name)))[0] == 200
+    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert(other)))[0] == 403
+
+
+@pytest.mark.parametrize(
+    "kind, let_in", [("DNS", True), ("URI", True), ("Registered ID", False), ("othername", False)]
+)
+def test_only_names_of_a_known_kind_let_in(
+    serve: Make, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch, kind: str, let_in: bool
+) -> None:
+    """What Python's TLS says of a kind that it cannot read is no name."""
+    port = serve(MUTUAL.replace("}", ", client_allowed_sans: ['<unsupported>']}"))
+    context = _trusting(authority, authority.issue_cert("prometheus"))
+    said = {"subjectAltName": ((kind, "<unsupported>"),)}
+    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_: said)
+    assert _ask(port, "/metrics", context)[0] == (200 if let_in else 403)
 
 
 def test_every_path_but_health_needs_the_password(serve: Make) -> None:
@@ -312,11 +347,14 @@ def test_security_headers_and_the_operators_own(serve: Make) -> None:
     port = serve(
         "http_server_config: {headers: {Strict-Transport-Security: max-age=60, X-Frame-Options: SAMEORIGIN}}"
     )
-    for path in ("/metrics", "/nowhere", "/../x"):
+    for path in ("/", "/metrics", "/nowhere", "/../x"):
         headers = _ask(port, path)[1]
+        assert "frame-ancestors" not in headers["Content-Security-Policy"]  # it would beat X-Frame-Options
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
-        assert headers["Content-Security-Policy"] == "default-src 'none'"
+        assert headers["Content-Security-Policy"] == (
+            CONTENT_SECURITY_POLICY if path == "/" else "default-src 'none'"
+        )
         assert (headers["Strict-Transport-Security"], headers["X-Frame-Options"]) == (
             "max-age=60",
             "SAMEORIGIN",
@@ -348,6 +386,25 @@ def test_certificate_is_replaced_while_running(serve: Make, folder: Path, author
     kept.close()
 
 
+@pytest.mark.parametrize("before", ["", TLS], ids=["plain", "TLS"])
+def test_kept_connection_does_not_outlive_stricter_locks(
+    serve: Make, folder: Path, authority: trustme.CA, before: str
+) -> None:
+    """Who came before certificates were asked for gets no answer more, and has to come again."""
+    port = serve(before)
+    kept = (
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=_trusting(authority))
+        if before
+        else http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    )
+    kept.request("GET", "/metrics")
+    assert kept.getresponse().read()
+    (folder / "web.yaml").write_text(MUTUAL)
+    kept.request("GET", "/metrics")
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+        kept.getresponse()
+
+
 def test_bad_change_keeps_the_last_good_one(
     serve: Make, folder: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,12 +418,8 @@ def test_bad_change_keeps_the_last_good_one(
     assert _served_certificate(port) != before
 
 
-def test_nobody_gets_settings_from_before_once_a_change_is_seen(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who asks while the file is read again waits for the new settings; on a hanging disk for a second only."""
-    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
-    config = _config(folder, "")
+def _slow_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Readings that say when they begin, and wait to be let go on."""
     reading, go_on = threading.Event(), threading.Event()
     original = module._Reader.read
 
@@ -376,20 +429,140 @@ def test_nobody_gets_settings_from_before_once_a_change_is_seen(
         return original(reader)
 
     monkeypatch.setattr(module._Reader, "read", slowly)
+    return reading, go_on
+
+
+def test_nobody_gets_settings_from_before_once_a_change_is_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks while the file is read again waits for the new settings."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    monkeypatch.setattr(module, "PATIENCE_S", 10)
+    config = _config(folder, "")
+    reading, go_on = _slow_reading(monkeypatch)
     (folder / "web.yaml").write_text(USERS)
     got: list[Any] = []
     threads = [threading.Thread(target=lambda: got.append(config.current())) for _ in range(3)]
     threads[0].start()
     assert reading.wait(10)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
-    assert config.current().users is None
-    monkeypatch.setattr(module, "PATIENCE_S", 10)
     for thread in threads[1:]:
         thread.start()
     go_on.set()
     for thread in threads:
         thread.join()
     assert [settings.users is not None for settings in got] == [True] * 3
+
+
+def test_hanging_disk_costs_one_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first who waited in vain nobody waits, until that reading has ended."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, "")
+    reading, go_on = _slow_reading(monkeypatch)
+    (folder / "web.yaml").write_text(USERS)
+    reader = threading.Thread(target=config.current)
+    reader.start()
+    assert reading.wait(10)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    assert config.current().users is None
+    monkeypatch.setattr(module, "PATIENCE_S", 3600)
+    assert config.current().users is None
+    go_on.set()
+    reader.join()
+    assert config.current().users is not None
+
+
+@pytest.mark.parametrize(
+    ("contents", "gone"),
+    [
+        ((USERS, ""), "no users"),
+        ((TLS + USERS, TLS), "no users"),
+        ((TLS + USERS, USERS), "no TLS"),
+        ((TLS, "# moved"), "no TLS"),
+    ],
+)
+def test_file_that_loses_locks_while_running_opens_no_door(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    contents: tuple[str, str],
+    gone: str,
+) -> None:
+    """An emptied or half-written file is as bad as an unreadable one; what it lacks is logged."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, contents[0])
+    locks = config.current().locks
+    (folder / "web.yaml").write_text(contents[1])
+    assert config.current().locks == locks
+    assert gone in caplog.text
+    assert "restart gpuwhy if that is meant" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a\\0b", "\\ud800"])
+def test_odd_file_names_are_refused_and_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A name that no file can have is a problem like any other, at the start and later, until it is mended."""
+    odd = f'tls_server_config: {{cert_file: "{name}", key_file: key.pem}}'
+    with pytest.raises(ConfigError, match="cert_file"):
+        _config(folder, odd)
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, USERS)
+    (folder / "web.yaml").write_text(odd)
+    assert config.current().users is not None
+    (folder / "web.yaml").write_text(f"{TLS}\n{USERS}")
+    assert config.current().context is not None
+
+
+def test_what_failed_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure that passes without a change of the file, as of a mount, does not keep the old settings for ever."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, "")
+    original = module._Reader.read
+
+    def fails(_: Any) -> Any:
+        raise ConfigError(["no luck"])
+
+    monkeypatch.setattr(module._Reader, "read", fails)
+    (folder / "web.yaml").write_text(USERS)
+    assert config.current().users is None
+    monkeypatch.setattr(module._Reader, "read", original)
+    assert config.current().users is None
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    assert config.current().users is not None
+
+
+def test_right_that_is_given_later_is_a_change(folder: Path) -> None:
+    """Mode and owner are part of what is watched."""
+    key = folder / "key.pem"
+    before = module._fingerprint([key])
+    key.chmod(0o640)
+    assert module._fingerprint([key]) != before
+
+
+def test_fault_of_our_own_keeps_the_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a reading raises, requests go on with the settings from before, and it is logged once."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
+    config = _config(folder, USERS)
+
+    def fails(_: Any) -> Any:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(module._Reader, "read", fails)
+    (folder / "web.yaml").write_text("")
+    assert [config.current().users is not None for _ in range(3)] == [True] * 3
+    assert caplog.text.count("was not read again") == 1
+
+
+@pytest.mark.parametrize("place", ["web.yaml", "cert.pem", "key.pem"])
+def test_file_that_could_hang_is_refused(folder: Path, place: str) -> None:
+    """A FIFO would be waited for without end."""
+    (folder / "web.yaml").write_text(TLS)
+    (folder / place).unlink()
+    os.mkfifo(folder / place)
+    with pytest.raises(ConfigError, match="not a file"):
+        WebConfig(folder / "web.yaml")
 
 
 def test_checked_passwords_outlive_a_new_certificate(
@@ -428,8 +601,8 @@ def test_new_password_counts_at_once_on_a_kept_connection(serve: Make, folder: P
 def test_idle_and_slow_connections_leave_scrapes_alone(
     serve: Make, authority: trustme.CA, content: str
 ) -> None:
-    """With 200 silent connections and 50 that drip, every scrape is answered, by a bounded number of threads."""
-    port = serve(content, max_connections=64)
+    """With 200 silent connections and 50 that drip, every scrape is answered; the others hold no thread."""
+    port = serve(content, max_connections=64, request_s=60.0)
     context = _trusting(authority) if content else None
     stop = threading.Event()
     with ExitStack() as stack:
@@ -443,7 +616,8 @@ def test_idle_and_slow_connections_leave_scrapes_alone(
         stack.callback(stop.set)
         for _ in range(10):
             assert _ask(port, "/metrics", context, Authorization=_basic("prom", "right"))[0] == 200
-        assert sum(each.name == "gpuwhy-http-connection" for each in threading.enumerate()) <= 65
+        assert _wait_for(lambda: not _connection_threads())
+        assert all(map(_is_open, clients))
 
 
 def _drip(clients: list[socket.socket], stop: threading.Event, start: bytes) -> None:
@@ -455,6 +629,29 @@ def _drip(clients: list[socket.socket], stop: threading.Event, start: bytes) -> 
             except OSError:
                 continue
         content = b"\x03"
+
+
+def _connection_threads() -> int:
+    return sum(each.name == "gpuwhy-http-connection" for each in threading.enumerate())
+
+
+def _is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def _config(folder: Path, content: str) -> WebConfig:

@@ -73,7 +73,12 @@ class Child:
                 stderr=subprocess.STDOUT,
                 cwd=self.program.cwd,
                 # Of the caller's settings none may reach the agents, nor the proxies of the environment anyone.
-                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "STATE_DIRECTORY": f"{self.program.log}.state"},
+                env={
+                    "PATH": os.defpath,
+                    "LC_ALL": "C.UTF-8",
+                    "STATE_DIRECTORY": f"{self.program.log}.state",
+                    "NODE_NAME": self.name,
+                },
                 # Ctrl-C is for the demo, which then ends the others itself.
                 start_new_session=True,
             )

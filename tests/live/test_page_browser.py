@@ -157,7 +157,7 @@ def test_page_updates_by_itself_and_opens_by_keyboard(agent: Any, view: Any) -> 
     assert page.js("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.press(Keys.ENTER)
     page.shows(f"{CARDS}[open] h3", "Next steps")
-    assert len(page.find(f"{CARDS}[open] .lane")) == 7
+    assert len(page.find(f"{CARDS}[open] .lane")) == 8
     assert page.find(f"{CARDS}[open] ol li")
     assert page.find(f"{CARDS}[open] .lane path.area")
 

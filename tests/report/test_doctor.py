@@ -21,7 +21,7 @@ from gpuwhy.catalog import RESOLVERS
 from gpuwhy.report import doctor
 from gpuwhy.sample import Share, Workload
 from gpuwhy.sample.signals import SIGNALS
-from gpuwhy.source import GpuFacts, SourceError
+from gpuwhy.source import GpuFacts
 from gpuwhy.source.ladder import SourceState
 
 FAKE = Path(__file__).parent.parent / "source" / "fake_nvml.py"
@@ -117,16 +117,10 @@ def test_json_and_exit_code(driver: Callable[..., Any]) -> None:
 
 
 def test_replay_cannot_be_examined() -> None:
-    """Asked for a replay the doctor says that it examines this host."""
-    config = configuration.load({"agent.source": "replay:bundled"}, {}, None).config
-    with pytest.raises(SourceError, match="examines this host"):
-        doctor.examine(
-            config,
-            daemon.make_ladder(config),
-            daemon.make_host(config),
-            daemon.make_resolver(config),
-            lambda _: None,
-        )
+    """Asked for a replay the doctor says what to ask instead."""
+    done = CliRunner().invoke(cli.main, ["doctor", "--source", "replay:bundled"])
+    assert done.exit_code == 2
+    assert "gpuwhy explain --replay FILE" in done.output
 
 
 def test_without_a_driver_the_code_is_3() -> None:

@@ -62,6 +62,8 @@ def test_every_verdict_has_a_colour() -> None:
         ("memory_used_bytes", 512.0, "512 B"),
         ("process_tree_hottest_thread_cores", 0.99, "0.99 cores"),
         ("sm_active_ratio", 0.5, "0.5"),
+        ("sm_active_ratio", 6.25e-05, "0.0001"),
+        ("process_tree_hottest_thread_cores", 4.9e-05, "0 cores"),
     ],
 )
 def test_values_have_units(signal: str, value: float, text: str) -> None:

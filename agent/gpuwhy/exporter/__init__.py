@@ -5,7 +5,7 @@ the latest one, and an ``HttpServer`` answers from it.
 """
 
 from gpuwhy.exporter.exposition import Exposition
-from gpuwhy.exporter.http import HttpServer, ListenError, parse_listen
+from gpuwhy.exporter.http import HttpServer, ListenError
 from gpuwhy.exporter.ledger import HostIncrements, Ledger
 from gpuwhy.exporter.snapshot import Health, Snapshot
 from gpuwhy.exporter.textformat import Format
@@ -19,5 +19,4 @@ __all__ = [
     "Ledger",
     "ListenError",
     "Snapshot",
-    "parse_listen",
 ]

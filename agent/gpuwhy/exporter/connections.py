@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import select
 import socket
 import ssl
@@ -28,6 +29,10 @@ NEW_S, ANSWERED_S = 0.25, 1.0
 MESSAGE_BYTES = 4096  # of a first message that are looked at; a longer one is as good as whole
 _AT_ONCE = 16  # so that nobody waits long for a look
 _NO_FILES_S = 0.05  # to wait when the process has no file descriptor left
+_POLL_S = 5.0  # so that a round ends now and then where nobody comes
+_ALIVE_S = 15.0
+_FAILED_S, _MOST_FAILED_S = 0.05, 1.0  # the pause after a round that failed, twice as long each time
+_SAY_AGAIN_S = 60.0
 
 
 @dataclass(eq=False)
@@ -98,7 +103,9 @@ class Connections:
         self._origins: Counter[bytes] = Counter()  # of _quiet
         self._poll = select.epoll()
         self._wake_up, self._woken = socket.socketpair()
-        self._listening = self._wants_place = self._closing = False
+        self._listening = self._wants_place = False
+        self._closing = threading.Event()
+        self._turned_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="gpuwhy-http", daemon=True)
 
     def start(self) -> None:
@@ -106,15 +113,16 @@ class Connections:
         self._listener.setblocking(False)
         self._wake_up.setblocking(False)
         self._poll.register(self._woken, select.EPOLLIN)
+        self._turned_s = time.monotonic()
         self._thread.start()
 
     def is_alive(self) -> bool:
-        """Whether connections are accepted."""
-        return self._thread.is_alive()
+        """Whether a round of accepting has gone well in the last 15 s."""
+        return self._thread.is_alive() and time.monotonic() - self._turned_s < _ALIVE_S
 
     def stop(self) -> None:
         """Stop listening, end all connections and wait for their threads, up to 5 s for each."""
-        self._closing = True
+        self._closing.set()
         self._wake()
         self._thread.join()
         self._listener.close()
@@ -140,18 +148,25 @@ class Connections:
             self._wake()
 
     def _run(self) -> None:
-        while not self._closing:
+        pause_s, said_s = _FAILED_S, -math.inf
+        while not self._closing.is_set():
             try:
                 self._turn()
             except Exception:
-                log.exception("accepting connections failed; it goes on")
-                time.sleep(_NO_FILES_S)
+                if time.monotonic() - said_s >= _SAY_AGAIN_S:
+                    log.exception("accepting connections failed; it goes on")
+                    said_s = time.monotonic()
+                self._closing.wait(pause_s)
+                pause_s = min(2 * pause_s, _MOST_FAILED_S)
+            else:
+                self._turned_s = time.monotonic()
+                pause_s = _FAILED_S
 
     def _turn(self) -> None:
-        wait_s = self._seat()
+        wait_s = min(self._seat(), _POLL_S)
         if self._quiet:
             left_s = max(0.0, next(iter(self._quiet.values())).until_s - time.monotonic())
-            wait_s = left_s if wait_s is None else min(wait_s, left_s)
+            wait_s = min(wait_s, left_s)
         self._listen(on=len(self._ready) < self._most_waiting)
         called = False
         for file, _ in self._poll.poll(wait_s):
@@ -188,8 +203,13 @@ class Connections:
                 log.debug("a connection could not be accepted: %s", error)
                 if self._quiet:
                     self._take(next(iter(self._quiet))).connection.close()
-                else:
-                    time.sleep(_NO_FILES_S)
+                    return
+                with self._lock:
+                    if self._places:
+                        self._make_room(
+                            _origin(("0.0.0.0", 0)), Counter(each.origin for each in self._places)
+                        )
+                time.sleep(_NO_FILES_S)
                 return
             waiting = _Waiting(connection, address, _origin(address), time.monotonic() + self._first_s)
             asked = self._has_asked(connection)
@@ -237,13 +257,13 @@ class Connections:
             return False
         return True if len(content) == MESSAGE_BYTES or self._is_whole(content) else None
 
-    def _seat(self) -> float | None:
-        """Give places to those that have asked; the seconds until to try again, None where nobody waits."""
+    def _seat(self) -> float:
+        """Give places to those that have asked; the seconds until to try again, infinite where nobody waits."""
         self._wants_place = bool(self._ready)  # before looking, so that no change of a place is missed
         for _ in range(_AT_ONCE):
             if not self._ready:
                 self._wants_place = False
-                return None
+                return math.inf
             with self._lock:
                 held = Counter(place.origin for place in self._places)
                 waiting = min(self._ready, key=lambda each: held[each.origin])

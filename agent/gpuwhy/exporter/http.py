@@ -7,10 +7,12 @@ was closed opens another; Prometheus repeats the request by itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import logging
 import os
+import re
 import socket
 import ssl
 import time
@@ -21,20 +23,18 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from gpuwhy import __version__
 from gpuwhy.exporter.answer import TEXT, Answer, text
 from gpuwhy.exporter.connections import Connections, Place, end_tls
 from gpuwhy.exporter.exposition import Exposition
 from gpuwhy.exporter.page import Page
 from gpuwhy.exporter.textformat import Format
 from gpuwhy.exporter.users import Access
-from gpuwhy.exporter.web_config import NO_SETTINGS, Settings, WebConfig
+from gpuwhy.exporter.web_config import NO_SETTINGS, Settings, WebConfig, spelled
 
 log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
-_EXAMPLES = "write HOST:PORT, [IPV6]:PORT or :PORT for all addresses, as in :9837 or 127.0.0.1:9837"
 _TARGET_BYTES = 4096
 _HEAD_BYTES = 32 * 1024
 _HEADER_LINES = 100
@@ -43,10 +43,19 @@ _OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
 _TLS_FIRST_BYTE = b"\x16"
 _WORTH_GZIP_BYTES = 1024
 _BACKLOG = 1024  # a burst that overflows it costs its clients a second
+_SPEAK_TLS_SAID = b"this port speaks TLS; ask by https\n"
 _SPEAK_TLS = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 35\r\n"
-    b"Connection: close\r\n\r\nthis port speaks TLS; ask by https\n"
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+    % (TEXT.encode(), len(_SPEAK_TLS_SAID), _SPEAK_TLS_SAID)
 )
+# The kinds of names that a client may be let in by, as Python's TLS calls them.
+_SAN_KINDS = frozenset({"DNS", "email", "IP Address", "URI"})
+_LISTEN_REMEDIES = {
+    errno.EADDRINUSE: "free that port or set http.listen to another",
+    errno.EADDRNOTAVAIL: "this host does not have that address; set http.listen to one it has, or to :PORT for all",
+}
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SAID_ONCE = frozenset({b"authorization", b"content-length", b"host", b"transfer-encoding"})
 _POLICY = "Content-Security-Policy"
 _SECURITY_HEADERS = {
     "Cache-Control": "no-store",
@@ -59,24 +68,6 @@ _SECURITY_HEADERS = {
 
 class ListenError(Exception):
     """The server cannot listen where it was told to; the message names the value and the remedy."""
-
-
-def parse_listen(text: str) -> Address:
-    """Host and port of ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; host "" means all addresses.
-
-    Port 0 lets the system choose. Raises ``ListenError`` for anything else.
-    """
-    host, colon, port = text.strip().rpartition(":")
-    if not colon:
-        raise ListenError(f"listen address {text!r} has no port: {_EXAMPLES}")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not bracketed and any(mark in host for mark in ":[]"):
-        raise ListenError(f"listen address {text!r} has an IPv6 address without brackets: {_EXAMPLES}")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ListenError(f"listen address {text!r} has no port from 0 to 65535: {_EXAMPLES}")
-    return host, int(port)
 
 
 class HttpServer:
@@ -115,7 +106,7 @@ class HttpServer:
         return host, port
 
     def is_alive(self) -> bool:
-        """Whether connections are accepted."""
+        """Whether connections are accepted; False too where that has failed for a while."""
         return self._connections is not None and self._connections.is_alive()
 
     def stop(self) -> None:
@@ -228,8 +219,6 @@ class _Refused(Exception):  # noqa: N818 - an answer, not a fault
 class _Handler(BaseHTTPRequestHandler):
     server: Any  # a _Server, which is none of socketserver's
     protocol_version = "HTTP/1.1"
-    server_version = f"gpuwhy/{__version__}"
-    sys_version = ""
     # Without this a kept connection waits 40 ms for the client's delayed ACK.
     disable_nagle_algorithm = True
 
@@ -280,6 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         _check_line(line)
         lines: list[bytes] = []
+        said_once: set[bytes] = set()
         size = 0
         while True:
             header = self.rfile.readline(_HEAD_BYTES + 1)
@@ -291,8 +281,14 @@ class _Handler(BaseHTTPRequestHandler):
             lines.append(header)
             if header in {b"\r\n", b"\n"}:
                 return line, b"".join(lines)
-            if header[:1] in b" \t" or b":" not in header:
+            name, colon, _ = header.partition(b":")
+            # http.server ends the headers at a name that it does not understand, and takes the rest for a body.
+            if not colon or not _TOKEN.fullmatch(name):
                 raise _Refused(HTTPStatus.BAD_REQUEST, "a header is one line with a name and a colon")
+            if name.lower() in _SAID_ONCE:
+                if name.lower() in said_once:
+                    raise _Refused(HTTPStatus.BAD_REQUEST, f"{name.decode()} is said twice")
+                said_once.add(name.lower())
 
     def _take(self, line: bytes, headers: bytes) -> None:
         words = line.split()
@@ -312,6 +308,8 @@ class _Handler(BaseHTTPRequestHandler):
         settings = self.server.settings()
         if settings is not self._settings:
             self.close_connection = True  # the next request comes by the new certificates
+            if settings.context and (not self._settings.context or "client certificates" in settings.locks):
+                return  # nobody knows whether this client would be let in; it may ask again
         self._settings = settings
         target = words[1].decode("latin-1")
         if self.command not in {"GET", "HEAD"}:
@@ -340,6 +338,9 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 challenge = ("WWW-Authenticate", 'Basic realm="gpuwhy", charset="UTF-8"')
                 return Answer(HTTPStatus.UNAUTHORIZED, TEXT, b"give a user and its password\n", (challenge,))
+
+    def version_string(self) -> str:
+        return "gpuwhy"  # and no version: those without a password get this too
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         # What http.server says repeats what the client wrote.
@@ -392,7 +393,8 @@ def _is_stranger(connection: socket.socket, settings: Settings) -> bool:
     if not settings.allowed_sans or not isinstance(connection, ssl.SSLSocket):
         return False
     names: Any = (connection.getpeercert() or {}).get("subjectAltName", ())
-    return not any(value in settings.allowed_sans for _, value in names)
+    # Python writes an IPv6 address in full.
+    return not any(kind in _SAN_KINDS and spelled(value) in settings.allowed_sans for kind, value in names)
 
 
 def _drain(connection: socket.socket) -> None:
@@ -480,21 +482,20 @@ def _listener(listen: Address) -> socket.socket:
         # That of create_server repeats the address.
         said = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise ListenError(
-            f"cannot listen on {shown}: {said}; free that port or set http.listen to another"
-        ) from error
+        remedy = _LISTEN_REMEDIES.get(error.errno or 0, "set http.listen to another")
+        raise ListenError(f"cannot listen on {shown}: {said}; {remedy}") from error
 
 
 def wanted_format(accept: str) -> Format:
     """The format for an Accept header: text, unless OpenMetrics is asked for and not liked less."""
-    openmetrics = text = 0.0
+    openmetrics = plain = 0.0
     for kind, parameters in _weighted(accept):
         if kind == "text/plain":
-            text = max(text, _quality(parameters))
+            plain = max(plain, _quality(parameters))
         # Version 1 is written; a scraper that only knows the draft before it, or the next, gets text.
         elif kind == "application/openmetrics-text" and parameters.get("version", "1").split(".")[0] == "1":
             openmetrics = max(openmetrics, _quality(parameters))
-    return Format.OPENMETRICS if openmetrics > 0 and openmetrics >= text else Format.TEXT
+    return Format.OPENMETRICS if openmetrics > 0 and openmetrics >= plain else Format.TEXT
 
 
 def gzip_accepted(accept_encoding: str) -> bool:

@@ -32,22 +32,35 @@ CODE: dict[CauseKey, int] = {cause.key: code for code, cause in enumerate(CAUSES
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A signal that is drawn under the verdicts: ``scale`` and ``digits`` make a row's number of its value."""
+    """A signal that is drawn under the verdicts: ``scale`` and ``digits`` make a row's number of its value.
+
+    ``limit`` is the field of ``GpuFacts`` with the most that it can be, "" where the unit says that or nobody knows.
+    """
 
     signal: str
     title: str
     unit: str
     scale: float = 1.0
     digits: int = 3
+    limit: str = ""
+
+    def number(self, value: float | None) -> float | None:
+        """A value in the unit that is drawn."""
+        return None if value is None or not math.isfinite(value) else self.rounded(value * self.scale)
+
+    def rounded(self, number: float) -> float:
+        """A number of that unit as rows have it."""
+        return round(number, self.digits) if self.digits else round(number)
 
 
 DRAWN: tuple[Drawn, ...] = (
+    Drawn("gpu_util_ratio", "GPU-Util", "%", 100.0, 1),  # first: what people looked at until now
     Drawn("graphics_active_ratio", "Engine active", "%", 100.0, 1),
     Drawn("sm_active_ratio", "SMs active", "%", 100.0, 1),
     Drawn("tensor_active_ratio", "Tensor cores", "%", 100.0, 1),
     Drawn("dram_active_ratio", "DRAM active", "%", 100.0, 1),
-    Drawn("power_watts", "Power", "W", 1.0, 0),
-    Drawn("sm_clock_hertz", "SM clock", "MHz", 1e-6, 0),
+    Drawn("power_watts", "Power", "W", 1.0, 0, "power_limit_watts"),
+    Drawn("sm_clock_hertz", "SM clock", "MHz", 1e-6, 0, "sm_clock_max_hertz"),
     Drawn("process_tree_hottest_thread_cores", "Hottest thread", "cores", 1.0, 2),
 )
 
@@ -113,7 +126,7 @@ class Strips:
             # A change is shown some intervals late: it began with the first of those that made it.
             ring.shown, ring.since_s = shown.verdict, ring.began_s
         self._serial += 1
-        numbers = (_number(verdict.signals.get(drawn.signal), drawn) for drawn in DRAWN)
+        numbers = (drawn.number(verdict.signals.get(drawn.signal)) for drawn in DRAWN)
         code = CODE.get(verdict.key)
         ring.add((self._serial, round(verdict.unix_end_s, 1), round(length, 1), code, *numbers))
 
@@ -165,7 +178,7 @@ def _mean(values: list[tuple[float | None, float]], drawn: Drawn) -> float | Non
     read = [(value, seconds) for value, seconds in values if value is not None and seconds]
     if not read:
         return None
-    return _rounded(sum(value * s for value, s in read) / sum(s for _, s in read), drawn)
+    return drawn.rounded(sum(value * s for value, s in read) / sum(s for _, s in read))
 
 
 def _after(rows: tuple[bytes, ...], serial: int) -> tuple[msgspec.Raw, ...]:
@@ -179,14 +192,3 @@ def _numbers(row: bytes) -> tuple[int, float]:
     """The serial and the end of a row."""
     serial, end, _ = row[1:].split(b",", 2)
     return int(serial), float(end)
-
-
-def _number(value: float | None, drawn: Drawn) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return _rounded(value * drawn.scale, drawn)
-
-
-def _rounded(value: float, drawn: Drawn) -> float:
-    number = round(value, drawn.digits)
-    return number if drawn.digits else int(number)

@@ -6,15 +6,18 @@ the last good one in force and is logged once.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import os
 import re
 import ssl
+import stat
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -24,6 +27,7 @@ from gpuwhy.exporter.users import Users
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 1.0
+TRY_AGAIN_S = 10.0  # a reading that failed: what was wrong may pass without a change of the file
 PATIENCE_S = 1.0
 # Each step doubles the time of a check; 14 takes about a second.
 MAX_COST = 14
@@ -82,8 +86,18 @@ class Settings:
     @property
     def needs_proof(self) -> bool:
         """Whether a client has to show a certificate or a password."""
-        by_certificate = self.context is not None and self.context.verify_mode == ssl.CERT_REQUIRED
-        return by_certificate or self.users is not None
+        return bool(self.locks - {"TLS"})
+
+    @property
+    def locks(self) -> frozenset[str]:
+        """What keeps strangers out, in the words of messages."""
+        verified = self.context is not None and self.context.verify_mode == ssl.CERT_REQUIRED
+        each = {
+            "TLS": self.context is not None,
+            "client certificates": verified,
+            "users": self.users is not None,
+        }
+        return frozenset(name for name, there in each.items() if there)
 
 
 class WebConfig:
@@ -98,6 +112,8 @@ class WebConfig:
         self._path = path
         self._lock = threading.Lock()
         self._looked_s = time.monotonic()
+        self._tried_s = self._looked_s
+        self._stuck = False
         self._complaint = ""
         reader = _Reader(path)
         try:
@@ -111,25 +127,37 @@ class WebConfig:
         """The last good settings, as the files were ``LOOK_AGAIN_S`` ago or later; never raises.
 
         Whoever asks while they are read again waits for that, so nobody gets older settings than another got;
-        but no longer than ``PATIENCE_S``, as when a file is on a mount that hangs.
+        but no longer than ``PATIENCE_S``, as when a file is on a mount that hangs, and then nobody waits again
+        until that reading has ended.
         """
-        if time.monotonic() - self._looked_s >= LOOK_AGAIN_S and self._lock.acquire(timeout=PATIENCE_S):
-            try:
-                began_s = time.monotonic()
-                if began_s - self._looked_s >= LOOK_AGAIN_S:
-                    self._look()
-                    self._looked_s = began_s
-            finally:
-                self._lock.release()
+        if time.monotonic() - self._looked_s < LOOK_AGAIN_S:
+            return self._settings
+        if not self._lock.acquire(timeout=0 if self._stuck else PATIENCE_S):
+            self._stuck = True
+            return self._settings
+        try:
+            began_s = time.monotonic()
+            if began_s - self._looked_s >= LOOK_AGAIN_S:
+                self._look()
+                self._looked_s = began_s
+        except Exception:
+            log.exception("%s was not read again; the settings from before stay in force", self._path)
+            self._looked_s = time.monotonic() + TRY_AGAIN_S
+        finally:
+            self._stuck = False
+            self._lock.release()
         return self._settings
 
     def _look(self) -> None:
         seen = _fingerprint(self._files)
-        if seen == self._seen:
+        again = bool(self._complaint) and time.monotonic() - self._tried_s >= TRY_AGAIN_S
+        if seen == self._seen and not again:
             return
+        self._tried_s = time.monotonic()
         reader = _Reader(self._path)
         try:
             settings = reader.read()
+            self._refuse_fewer_locks(settings)
         except ConfigError as error:
             if str(error) != self._complaint:
                 log.error("%s; the settings from before stay in force", error)  # noqa: TRY400 - no traceback
@@ -145,8 +173,14 @@ class WebConfig:
         # Of the moment before the reading, so that a change during it is seen at the next look.
         self._seen = seen if _same_files(seen, self._files) else _fingerprint(self._files)
 
+    def _refuse_fewer_locks(self, settings: Settings) -> None:
+        """A file that is empty, or half written, for a moment opens no door."""
+        gone = " and no ".join(sorted(self._settings.locks - settings.locks))
+        if gone:
+            raise ConfigError([f"{self._path} has no {gone} any more: restart gpuwhy if that is meant"])
 
-_Stamp = tuple[Path, int, int, int]
+
+_Stamp = tuple[Path, int, int, int, int]
 
 
 def _fingerprint(files: tuple[Path, ...] | list[Path]) -> tuple[_Stamp, ...]:
@@ -156,9 +190,17 @@ def _fingerprint(files: tuple[Path, ...] | list[Path]) -> tuple[_Stamp, ...]:
 def _stamp(path: Path) -> _Stamp:
     try:
         found = path.stat()
+    except (OSError, ValueError):
+        return path, 0, 0, 0, 0
+    # A right that was given shows in ctime alone.
+    return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
     except OSError:
-        return path, 0, 0, 0
-    return path, found.st_mtime_ns, found.st_size, found.st_ino
+        return 0
 
 
 def _same_files(seen: tuple[_Stamp, ...], files: tuple[Path, ...]) -> bool:
@@ -182,7 +224,7 @@ class _Reader:
 
     def warn_of_open_files(self) -> None:
         for path in self._secret:
-            if path.stat().st_mode & 0o004:
+            if _mode(path) & 0o004:
                 log.warning("%s can be read by every user of this host; chmod o-r keeps it private", path)
 
     def _bad(self, key: str, value: object, remedy: str) -> ConfigError:
@@ -190,9 +232,9 @@ class _Reader:
 
     def _load(self) -> dict[str, Any]:
         try:
-            with self._path.open("rb") as file:
+            with _regular(self._path) as file:
                 content = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             remedy = _file_remedy(error)
             raise ConfigError([f"http.web_config_file is {str(self._path)!r}: {remedy}"]) from error
         if len(content) > MAX_FILE_BYTES:
@@ -256,8 +298,7 @@ class _Reader:
         path = self._path.parent / value
         self.files.append(path)
         try:
-            with path.open("rb"):
-                pass
+            _regular(path).close()
         except (OSError, ValueError) as error:
             raise self._bad(prefix + key, value, _file_remedy(error)) from error
         return path
@@ -320,7 +361,10 @@ class _Reader:
                 remedy = "holds no certificates in PEM; name those of the authority"
                 raise self._bad(at + "client_ca_file", section["client_ca_file"], remedy) from error
             context.verify_mode = mode
-        sans = frozenset(self._texts(section, at, "client_allowed_sans"))
+        sans = frozenset(map(spelled, self._texts(section, at, "client_allowed_sans")))
+        if not sans and "client_allowed_sans" in section:
+            remedy = "it names nobody; list names, or take it out to let in every verified certificate"
+            raise self._bad(at + "client_allowed_sans", section["client_allowed_sans"], remedy)
         if sans and mode != ssl.CERT_REQUIRED:
             remedy = "with client_allowed_sans write RequireAndVerifyClientCert"
             raise self._bad(at + "client_auth_type", kind, remedy)
@@ -364,10 +408,27 @@ class _Reader:
         return {name: value for name, value in headers.items() if value}
 
 
+def spelled(name: str) -> str:
+    """An IP address in its one short spelling, any other name as it is."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
+
+
+def _regular(path: Path) -> BinaryIO:
+    """A file that is open for reading; what could hang, as a FIFO does, is refused."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(path)
+    return file
+
+
 def _file_remedy(error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return "permission denied; let the user that gpuwhy runs as read it (chgrp and chmod 640)"
-    said = error.strerror if isinstance(error, OSError) else "not a file name"
+    said = error.strerror if isinstance(error, OSError) else "not a file"
     return f"{said}; name a file that exists, relative to this one's folder"
 
 

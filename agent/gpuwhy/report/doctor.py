@@ -16,7 +16,7 @@ from gpuwhy.config import Config
 from gpuwhy.report.terminal import plain
 from gpuwhy.sample import Normaliser, Sample, Share
 from gpuwhy.sample.signals import SIGNAL_OF_RAW
-from gpuwhy.source import GpuFacts, SourceError
+from gpuwhy.source import GpuFacts
 from gpuwhy.source.host import HostSource
 from gpuwhy.source.ladder import Key, Ladder, SourceState
 from gpuwhy.verdict.cards import find
@@ -180,8 +180,6 @@ def examine(
         SourceError: no GPU, or a source that cannot start.
 
     """
-    if config.agent.replay_paths:
-        raise SourceError("doctor examines this host; a replay has nothing to examine")
     normaliser = Normaliser()
     samples: list[Sample] = []
     owners: frozenset[int] = frozenset()

@@ -16,6 +16,7 @@ def human(signal: str, value: float) -> str:
             if abs(value) >= size:
                 return f"{value / size:.3g} {unit}{per}"
         return f"{value:.0f} B{per}"
+    value = round(value, 4)  # no powers of ten: what is that small is nothing
     for suffix, unit in _UNITS:
         if signal.endswith(suffix):
             return f"{value:.4g}{unit}"

@@ -22,9 +22,10 @@ API = "/api/v1/page"
 # Names come from drivers, pods and recordings: nothing may run or load but what comes with the agent.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'"
 )
-_HEADERS = (("Content-Security-Policy", CONTENT_SECURITY_POLICY), ("Referrer-Policy", "no-referrer"))
+# Nothing of frames: a browser would take it before the X-Frame-Options that an operator may set.
+_HEADERS = (("Content-Security-Policy", CONTENT_SECURITY_POLICY),)
 
 
 def _file(name: str) -> str:

@@ -2,8 +2,8 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-// Seconds, title, and the steps of the axis.
-const SPANS = [[300, "5 min", 5], [900, "15 min", 3], [3600, "1 hour", 4], [14400, "4 hours", 4]];
+// Seconds, title, and the steps of the axis. The last is all that the agent keeps.
+const SPANS = [[300, "5 min", 5], [900, "15 min", 3], [3600, "1 hour", 4]];
 const BINS = 240;
 const MOST_ROWS = 2000; // of a GPU; then all are asked for again, since the agent makes fewer of the older ones
 const WIDE = 1000;
@@ -87,6 +87,7 @@ async function ask() {
 function take(fresh) {
   const all = fresh.whole || fresh.run !== run;
   const first = doc === null;
+  if (first) SPANS.push([fresh.span_s, `${fresh.span_s / 3600} hours`, 4]);
   doc = fresh;
   run = fresh.run;
   serial = fresh.serial;
@@ -107,7 +108,7 @@ function take(fresh) {
     const added = gpu.rows.filter((row) => row[0] > last);
     // After a pause some of what is had comes again, made one with what is new.
     const start = added.length ? added[0][1] - added[0][2] + 0.2 : Infinity;
-    card.rows = kept.filter((row) => row[1] <= start).concat(added).filter((row) => row[1] > fresh.now - 14400);
+    card.rows = kept.filter((row) => row[1] <= start).concat(added).filter((row) => row[1] > fresh.now - fresh.span_s);
     card.gpu = gpu;
     if (card.rows.length > MOST_ROWS) run = "";
   });
@@ -117,7 +118,7 @@ function take(fresh) {
 // --- the whole page
 
 function show() {
-  page.about.hidden = page.bar.hidden = false;
+  page.about.hidden = page.bar.hidden = !doc.judged;
   put(page.host, doc.host);
   const counts = new Map();
   for (const gpu of doc.gpus) {
@@ -126,7 +127,8 @@ function show() {
   }
   const order = Object.keys(HEIGHT);
   const said = [...counts].sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0]));
-  put(page.sum, `${doc.gpus.length} GPU${doc.gpus.length === 1 ? "" : "s"}: ${said.map(([v, n]) => `${n} ${v}`).join(", ")}`);
+  const found = said.map(([verdict, number]) => `${number} ${verdict}`).join(", ");
+  put(page.sum, found ? `${doc.gpus.length} GPU${doc.gpus.length === 1 ? "" : "s"}: ${found}` : "no GPU seen yet");
   const losing = doc.gpus.filter((gpu) => gpu.now && LOSING.includes(gpu.now.verdict)).length;
   document.title = `${losing && !doc.stale ? `${losing} losing - ` : ""}${doc.host} - gpuwhy`;
   put(page.whose, doc.replaying ? "Recorded hosts, the highest of them" : "Host");
@@ -158,7 +160,7 @@ function notes() {
       : `The agent does not answer (${refusal}).`]);
   if (doc) {
     if (doc.replaying) said.push(["replay", "Replaying a recording: these are not the GPUs of this host."]);
-    if (!doc.judged) said.push(["", "No interval has been judged yet."]);
+    if (!doc.judged) said.push(["", `The first verdict comes after an interval of ${doc.interval_s} s.`]);
     if (doc.stale && goneSince === null) {
       const since = doc.last_reading ? ` The last one was at ${clock(doc.last_reading)}.` : "";
       said.push(["gone", `Readings have stopped: what the GPUs do now is not known.${since}`]);
@@ -216,12 +218,13 @@ function build(gpu, count) {
   const lead = el("span", undefined, "lead");
   const why = name("");
   const proof = name("", "proof");
-  lead.append(why, proof);
+  const next = name("", "next");
+  lead.append(why, proof, next);
   const strip = draw("svg", { viewBox: `0 0 ${WIDE} 100`, preserveAspectRatio: "none", class: "strip", role: "img" });
   summary.append(head, lead, strip);
   const body = el("div", undefined, "body");
   root.append(summary, body);
-  const card = { root, body, strip, why, proof, ...parts, rows: [], told: [], gpu };
+  const card = { root, body, strip, why, proof, next, ...parts, rows: [], told: [], gpu };
   root.addEventListener("toggle", () => fill(card));
   return card;
 }
@@ -238,7 +241,9 @@ function fill(card) {
   put(card.since, known && gpu.since !== null ? `for ${length(doc.now - gpu.since)}, since ${clock(gpu.since)}; confidence ${gpu.now.confidence.toFixed(2)}` : "");
   const lost = gpu.up === false ? "This GPU does not answer. " : "";
   put(card.why, lost + (gpu.now ? gpu.now.why : ""));
-  put(card.proof, known ? gpu.now.evidence.slice(0, 2).map((seen) => seen.slice(0, 3).join(" ")).join(", ") : "");
+  put(card.proof, known ? gpu.now.evidence.slice(0, 4).map(([, value, test, , label]) => `${label} ${value} ${test}`).join(", ") : "");
+  const [first] = known && LOSING.includes(gpu.now.verdict) ? gpu.now.steps : [];
+  put(card.next, first ? `Next: ${first.replaceAll("`", "")}` : "");
   const until = doc.now;
   const from = until - current();
   strip(card, from, until);
@@ -403,7 +408,7 @@ function advice({ now }) {
     step.split("`").forEach((text, odd) => item.append(odd % 2 ? el("code", text) : text));
     list.append(item);
   }
-  return part("Next steps", list, ...(now.normal ? [el("p", `No need to act: ${now.normal}`, "quiet")] : []));
+  return part("Next steps", list, ...(now.normal ? [el("p", `When this is normal: ${now.normal}`, "quiet")] : []));
 }
 
 function workloads({ now }) {
@@ -436,4 +441,5 @@ function about(gpu) {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) ask();
 });
+for (const note of page.gpus.querySelectorAll(".note")) note.remove(); // said above from here on
 ask();

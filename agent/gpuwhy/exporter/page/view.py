@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import socket
+import os
+import re
 import time
 from collections.abc import Mapping
 from html import escape
@@ -10,9 +11,10 @@ from typing import Any
 
 from gpuwhy import __version__
 from gpuwhy.exporter.snapshot import GpuNow, Health, Snapshot
-from gpuwhy.exporter.strips import DRAWN, Strip, Strips
+from gpuwhy.exporter.strips import DRAWN, SPAN_S, Strip, Strips
 from gpuwhy.sample.signals import DEVICE, PROCESS_TREE
 from gpuwhy.sample.signals import HOST as HOST_SIGNALS
+from gpuwhy.source.kubernetes_api import node_name
 from gpuwhy.verdict.playbook import PLAY_BY_KEY, next_steps
 from gpuwhy.verdict.summary import titles
 from gpuwhy.verdict.types import Verdict, WorkloadVerdict
@@ -21,6 +23,8 @@ from gpuwhy.verdict.words import human, human_test
 from gpuwhy.workload.label import clean
 
 _MEANING = {row.name: row.help for row in (*DEVICE, *HOST_SIGNALS, *PROCESS_TREE)}
+_TITLE = {drawn.signal: drawn.title for drawn in DRAWN}
+_UNIT = re.compile(r"_(ratio|cores|hertz|watts|celsius|seconds|bytes|bytes_per_second)$")
 MOST_LETTERS = 200
 MOST_WORKLOADS = 16
 HOST = (
@@ -49,9 +53,10 @@ def document(snapshot: Snapshot | None, strips: Strips, serial: int, *, stale: b
         "run": strips.run,
         "serial": newest,
         "whole": serial == 0,
-        "host": _plain(socket.gethostname()),
+        "host": _plain(node_name(os.environ)),
         "version": __version__,
         "now": round(time.time(), 1),
+        "span_s": SPAN_S,
         "interval_s": 5.0 if snapshot is None else snapshot.interval_s,
         "judged": 0 if snapshot is None else snapshot.judged,
         "stale": stale,
@@ -90,23 +95,11 @@ def _gpu(gpu: GpuNow, strip: Strip | None) -> dict[str, Any]:
         "up": gpu.up,
         "since": None if strip is None else round(strip.since_s, 1),
         "now": None if gpu.verdict is None else _judged(gpu.verdict),
-        "limits": [
-            None,
-            None,
-            None,
-            None,
-            gpu.facts.power_limit_watts,
-            _mhz(gpu.facts.sm_clock_max_hertz),
-            None,
-        ],
+        "limits": [drawn.number(getattr(gpu.facts, drawn.limit)) if drawn.limit else None for drawn in DRAWN],
         "sources": sorted({_plain(source) for source in read.values()}),
         "missing": missing,
         "rows": () if strip is None else strip.rows,
     }
-
-
-def _mhz(hertz: float | None) -> float | None:
-    return None if hertz is None else hertz / 1e6
 
 
 def _judged(verdict: Verdict) -> dict[str, Any]:
@@ -123,6 +116,7 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
                 human(seen.signal, seen.value),
                 _plain(human_test(seen.signal, seen.test)),
                 _MEANING.get(seen.signal, ""),
+                _plain(_label(seen.signal)),
             )
             for seen in verdict.evidence
         ],
@@ -133,6 +127,14 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
         "workloads": [_workload(each) for each in verdict.workloads[:MOST_WORKLOADS]],
         "more": max(0, len(verdict.workloads) - MOST_WORKLOADS),
     }
+
+
+def _label(signal: str) -> str:
+    """What a signal is called in a line of few words: as it is drawn, else its name without the unit."""
+    name, of, peer = signal.partition(" of ")
+    base, _, which = name.partition(":")
+    title = _TITLE.get(base) or _UNIT.sub("", base).replace("_", " ")
+    return f"{title} {which}".strip() + of + peer
 
 
 def _workload(each: WorkloadVerdict) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _why(verdict: Verdict) -> str:
 def first_view(html: str, snapshot: Snapshot | None, *, stale: bool) -> bytes:
     """The page as UTF-8 HTML: a table of the verdicts now. ``stale``: the snapshot is too old for now."""
     parts = {
-        "HOST": escape(_plain(socket.gethostname())),
+        "HOST": escape(_plain(node_name(os.environ))),
         "VERSION": escape(__version__),
         "GPUS": _table(snapshot, stale),
     }
@@ -197,7 +199,7 @@ def _row(gpu: GpuNow) -> str:
 
 
 def _said(now: dict[str, Any]) -> list[str]:
-    evidence = ", ".join(f"{signal} {value} {test}" for signal, value, test, _ in now["evidence"])
+    evidence = ", ".join(f"{label} {value} {test}" for _, value, test, _, label in now["evidence"])
     named = f"{now['verdict']} / {now['cause']}"
     return [named, f"{now['confidence']:.2f}", now["why"], evidence, " ".join(now["steps"])]
 
