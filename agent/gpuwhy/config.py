@@ -10,6 +10,8 @@ import difflib
 import functools
 import json
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -742,6 +744,11 @@ def describe(loaded: Loaded) -> list[Row]:
         option.key: getattr(getattr(loaded.config, option.section), option.name) for option in options()
     }
     return [Row(key, as_text(value), loaded.origins[key]) for key, value in values.items()]
+
+
+def pip_install(library: str) -> str:
+    """The command that gives this Python a library: the ``pip`` on PATH may be another's."""
+    return f"{shlex.quote(sys.executable)} -m pip install {library}"
 
 
 def as_text(value: object) -> str:

@@ -7,6 +7,7 @@ shortened: windows of the rules, and how often Prometheus and Alertmanager look.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import signal
@@ -95,6 +96,32 @@ class Child:
 
     def ready(self) -> bool:
         return self.has("/-/ready")
+
+
+class Guard:
+    """Ends the programs and removes the folder where the demo itself is killed, and can no longer."""
+
+    # It hears that by the end of its input, which the kernel closes with the demo.
+    SCRIPT = """while read -r pid; do [ "$pid" != end ] || exit; pids="$pids $pid"; done
+kill -9 $pids; rm -rf -- "$1" """
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            ["sh", "-c", self.SCRIPT, "sh", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath},
+            start_new_session=True,
+            text=True,
+        )
+
+    def watch(self, pid: int) -> None:
+        print(pid, file=self.process.stdin, flush=True)
+
+    def dismiss(self) -> None:
+        """All has ended: its numbers may be those of other programs soon."""
+        self.process.communicate("end\n")
 
 
 def say(text: str = "") -> None:
@@ -205,6 +232,7 @@ class Demo:
 
     def __init__(self, folder: Path, stop: threading.Event) -> None:
         self.stop = stop
+        self.folder = folder
         self.agents = tuple(agent(host, number, folder) for number, host in enumerate(HOSTS))
         self.manager = alertmanager(folder)
         self.server = prometheus(folder, self.agents, self.manager)
@@ -212,10 +240,12 @@ class Demo:
 
     def run(self, seconds: float) -> int:
         """Until ``stop``, these seconds or the end of a program; the exit code."""
+        guard = Guard(self.folder)
         try:
             begun = time.monotonic()
             for child in self.children:
                 child.launch()
+                guard.watch(child.program.process.pid)
             if self._get_ready(begun + READY_S):
                 self._show()
                 self._watch(begun, begun + seconds)
@@ -227,6 +257,7 @@ class Demo:
                     child.program.process.terminate()
             for child in running:
                 child.program.stop()
+            guard.dismiss()
 
     def _failed(self) -> bool:
         return any(child.ended() for child in self.children)
@@ -319,20 +350,43 @@ class Demo:
         return bool(ended)
 
 
+def above_0(text: str) -> float:
+    value = float(text)
+    if not value > 0:  # which no number is not either
+        message = f"{text}: wants seconds above 0"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def shown(stop: threading.Event, seconds: float) -> int:
+    """The demo in a folder of its own; the exit code."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpuwhy-demo-") as folder:
+            return Demo(Path(folder), stop).run(seconds)
+    except ProgramError as error:
+        print(f"demo: {error}", file=sys.stderr)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            where = tempfile.gettempdir()
+        elif tempfile.tempdir is None:  # Python found none to write to, and names those that it tried
+            where = str(error)
+        else:
+            raise
+        print(
+            f"demo: no room in {where}\n  remedy: TMPDIR=FOLDER, a folder with 100 MiB of room",
+            file=sys.stderr,
+        )
+    return 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo", description="Shows gpuwhy on replayed recordings.")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end by itself after so long")
+    parser.add_argument("--seconds", type=above_0, default=float("inf"), help="end by itself after so long")
     seconds = parser.parse_args().seconds
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, lambda *_: stop.set())
-    with tempfile.TemporaryDirectory(prefix="gpuwhy-demo-") as folder:
-        try:
-            demo = Demo(Path(folder), stop)
-            code = demo.run(seconds)
-        except ProgramError as error:
-            print(f"demo: {error}", file=sys.stderr)
-            code = 1
+    code = shown(stop, seconds)
     say("demo: ended; nothing of it is left")
     return code
 

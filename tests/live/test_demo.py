@@ -20,6 +20,8 @@ import pytest
 from .demo import AGENTS_PORT, HOSTS
 from .programs import get, wait_for
 
+# Agents, Prometheus, Alertmanager, and the shell that ends them where the demo is killed.
+PROGRAMS = len(HOSTS) + 3
 SECONDS = "110"  # it ends by itself before pytest would end the test
 
 
@@ -126,7 +128,7 @@ def test_alerts_come_and_ctrl_c_ends_all(taken: int, demo: Demo) -> None:
     assert b"GpuwhyStarving" in get(f"{demo.url('Alertmanager')}/api/v2/alerts")
 
     children = demo.children()
-    assert len(children) == len(HOSTS) + 2
+    assert len(children) == PROGRAMS
     os.killpg(demo.process.pid, signal.SIGINT)  # as a terminal does
     code, said = demo.ended()
     assert code == 0, said
@@ -136,7 +138,7 @@ def test_alerts_come_and_ctrl_c_ends_all(taken: int, demo: Demo) -> None:
 
 def test_a_program_that_dies_is_named(demo: Demo) -> None:
     """Where one of the programs ends by itself, so does the demo, and it says which and shows its log."""
-    wait_for(lambda: len(demo.children()) == len(HOSTS) + 2, 20)
+    wait_for(lambda: len(demo.children()) == PROGRAMS, 20)
     demo.says("trainer-2 is ready")
     children = demo.children()
     (agent,) = (each for command, each in children.items() if "jpeg_2w" in command)
@@ -158,6 +160,54 @@ def test_a_signal_while_it_starts_ends_it(demo: Demo) -> None:
     assert code == 0, said
     assert "Ctrl-C ends all" not in said
     assert nothing_is_left(demo, children)
+
+
+def test_killed_it_leaves_nothing(demo: Demo) -> None:
+    """SIGKILL, as of a machine short of memory, is no way to keep programs and a folder either."""
+    wait_for(lambda: len(demo.children()) == PROGRAMS, 20)
+    demo.says("trainer-2 is ready")
+    children = demo.children()
+    demo.process.kill()
+    assert demo.process.wait(30) == -signal.SIGKILL
+    wait_for(lambda: not any(each.is_running() for each in children.values()), 10)
+    assert nothing_is_left(demo, children)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+def test_seconds_that_are_none(seconds: str) -> None:
+    """The end is a number of seconds from now."""
+    done = _python("-m", "tests.live.demo", "--seconds", seconds)
+    assert done.returncode == 2
+    assert "argument --seconds" in done.stderr
+    assert seconds in done.stderr
+
+
+@pytest.mark.parametrize(("code", "words"), [("ENOSPC", "no room in "), ("EACCES", "Traceback")])
+def test_a_full_disk_is_said(tmp_path: Path, code: str, words: str) -> None:
+    """With what to do; what nobody thought of keeps its traceback."""
+    script = f"""
+import errno, os, sys, threading
+from tests.live import demo
+def full(*_):
+    raise OSError(errno.{code}, os.strerror(errno.{code}))
+demo.Demo = full
+sys.exit(demo.shown(threading.Event(), 1))
+"""
+    done = _python("-c", script, TMPDIR=str(tmp_path))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert ("TMPDIR=FOLDER" in done.stderr) == ("Traceback" not in done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:

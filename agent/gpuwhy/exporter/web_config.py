@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from gpuwhy.config import MAX_FILE_BYTES, ConfigError
+from gpuwhy.config import MAX_FILE_BYTES, ConfigError, pip_install
 from gpuwhy.exporter.users import Users
 
 log = logging.getLogger(__name__)
@@ -390,7 +390,7 @@ class _Reader:
             return Users({name.encode(): value.encode() for name, value in section.items()})
         except ImportError as error:
             raise self._bad(
-                "basic_auth_users", None, "needs the Python package bcrypt; install it"
+                "basic_auth_users", None, f"needs the Python package bcrypt: {pip_install('bcrypt')}"
             ) from error
 
     def _headers(self, section: dict[str, Any]) -> Mapping[str, str]:

@@ -16,11 +16,13 @@ from string import ascii_uppercase
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
+from gpuwhy.config import pip_install
+
 try:
     from grafanalib import _gen, core
 except ImportError as error:
     raise ImportError(
-        "dashboards need grafanalib: pip install 'gpuwhy[render]'", name="grafanalib"
+        f"dashboards need grafanalib: {pip_install('grafanalib')}", name="grafanalib"
     ) from error
 
 from gpuwhy.render.modern import modernise

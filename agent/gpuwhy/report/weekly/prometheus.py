@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from gpuwhy.config import ReportConfig
+from gpuwhy.config import ReportConfig, pip_install
 from gpuwhy.report.weekly.history import ReportError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _pool(options: ReportConfig) -> urllib3.PoolManager:
     try:
         import urllib3  # noqa: PLC0415  reports from a Prometheus alone need it
     except ImportError as error:
-        raise ReportError("reading a Prometheus needs urllib3: pip install 'gpuwhy[report]'") from error
+        raise ReportError(f"reading a Prometheus needs urllib3: {pip_install('urllib3')}") from error
     context = ssl.create_default_context()
     # Python 3.13 is strict by default; certificates of one's own often lack a key identifier.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

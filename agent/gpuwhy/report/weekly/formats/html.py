@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from gpuwhy.config import pip_install
 from gpuwhy.report.terminal import COLOURS
 from gpuwhy.report.weekly import words
 from gpuwhy.report.weekly.history import ReportError
@@ -28,7 +29,7 @@ def text(report: Report) -> str:
 
         from gpuwhy.report.weekly.formats import charts  # noqa: PLC0415  and so does what this needs
     except ImportError as error:
-        raise ReportError("the page needs jinja2: pip install 'gpuwhy[report]'") from error
+        raise ReportError(f"the page needs jinja2: {pip_install('jinja2')}") from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gpuwhy.report.weekly", "formats"),
         autoescape=True,
