@@ -148,8 +148,10 @@ settle() {
   grep -lIFr -- "$fresh" "$fresh/bin" "$fresh/pyvenv.cfg" | while IFS= read -r file; do
     sed -i "s|$(printf '%s' "$fresh" | sed 's/[.|[\*^$]/\\&/g')|$prefix|g" "$file"
   done
+  trap '' HUP INT TERM # between the two there is no version
   if [ -e "$place" ]; then mv "$place" "$old"; fi
   mv "$fresh" "$place"
+  trap - HUP INT TERM
   rm -rf "$old"
 }
 if [ -n "$dry" ]; then say "would move $fresh to $place, in place of what is there"; else settle; fi

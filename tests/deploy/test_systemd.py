@@ -239,7 +239,7 @@ def _files(folder: Path) -> set[str]:
     return {path for path in paths if not path.startswith("opt/gpuwhy/")}
 
 
-PIPS = {  # and Python's: each alone leaves an environment without gpuwhy in it, or fails
+PIPS = {  # and Python's: with these it goes elsewhere, nowhere, without its libraries, or Python does not start
     "PIP_DRY_RUN": "1",
     "PIP_TARGET": "{elsewhere}/target",
     "PIP_ROOT": "{elsewhere}/root",

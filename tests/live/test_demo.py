@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .demo import AGENTS_PORT, HOSTS
+from .demo import AGENTS_PORT, HOSTS, ROOT
 from .programs import get, wait_for
 
 # Agents, Prometheus, Alertmanager, and the shell that ends them where the demo is killed.
@@ -203,6 +203,7 @@ sys.exit(demo.shown(threading.Event(), 1))
 def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
+        cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
