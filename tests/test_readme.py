@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from gpuwhy import cli
@@ -15,6 +16,8 @@ from gpuwhy.daemon import explain_recording
 from gpuwhy.report.terminal import print_document
 from gpuwhy.verdict.playbook import PLAYBOOK
 from gpuwhy.verdict.vocabulary import CAUSES, VERDICTS
+
+from .test_layout import tree_files
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -39,10 +42,13 @@ def test_verdicts_and_causes_are_told() -> None:
     assert f"({len(CAUSES)} in all)" in text
 
 
-def test_links_lead_somewhere() -> None:
-    """Every relative link of the README is a file of the repository."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize(
+    "page", [page.relative_to(ROOT).as_posix() for page in tree_files(ROOT) if page.suffix == ".md"]
+)
+def test_links_lead_somewhere(page: str) -> None:
+    """Every relative link and picture of a page is a file or folder of the repository."""
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), target
 
 
 def test_commands_exist() -> None:
