@@ -16,6 +16,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -138,10 +139,13 @@ def lines(gpus: int, every: int) -> Iterator[str]:
     yield "# EOF\n"
 
 
+def found(program: str) -> str:
+    path = shutil.which(program, path=f"{ROOT / '.tools/bin'}{os.pathsep}{os.environ['PATH']}")
+    return path or sys.exit(f"{program} is not here: `make programs` fetches it, or put it on PATH")
+
+
 def fill(folder: Path, texts: Iterable[str]) -> None:
-    promtool = next(
-        each for each in (ROOT / ".tools/bin/promtool", Path("/usr/bin/promtool")) if each.exists()
-    )
+    promtool = found("promtool")
     text = folder / "samples.om"
     with text.open("w") as file:
         file.writelines(texts)
@@ -172,9 +176,7 @@ def of_a_fleet(folder: Path, gpus: int, every: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         fill(folder, lines(gpus, every))
         print(f"prepared in {time.perf_counter() - began:.0f} s")
-    program = next(
-        each for each in (ROOT / ".tools/bin/prometheus", Path("/usr/bin/prometheus")) if each.exists()
-    )
+    program = found("prometheus")
     server = prometheus(str(program), folder)
     with running(server):
         assert server.process is not None
