@@ -60,14 +60,18 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+# Folders of / that ProtectHome= hides from the unit.
+hidden="home root run/user"
 case $prefix in
   / | */ | *//* | */./* | */. | *[!A-Za-z0-9/._-]* | *..*)
     fail "--prefix $prefix: letters, digits and /._- only, no //, /./ and .., and no / at its end" "--prefix /opt/gpuwhy" 2
     ;;
-  /home/* | /root/* | /run/user/*) fail "--prefix $prefix: the unit sees no home folders" "--prefix /opt/gpuwhy" 2 ;;
   /*) ;;
   *) fail "--prefix $prefix: no absolute path" "--prefix /opt/gpuwhy" 2 ;;
 esac
+for folder in $hidden; do
+  case $prefix in "/$folder"/*) fail "--prefix $prefix: the unit sees no home folders" "--prefix /opt/gpuwhy" 2 ;; esac
+done
 case $DESTDIR in
   '' | /*) ;;
   *) fail "DESTDIR=$DESTDIR: no absolute path" "DESTDIR=\$PWD/$DESTDIR" 2 ;;
@@ -81,9 +85,10 @@ find_python() {
   for name in ${PYTHON:-python3.13 python3.12 python3.11 python3.10 python3 /usr/bin/python3}; do
     path=$(command -v "$name") || continue
     code=0
-    "$path" -I - 2>/dev/null <<'END' || code=$?
+    # shellcheck disable=SC2086  # a list of folders
+    "$path" -I - $hidden 2>/dev/null <<'END' || code=$?
 import ensurepip, os.path, sys, venv
-hidden = os.path.realpath(sys.base_prefix).startswith(("/home/", "/root/", "/run/user/"))
+hidden = os.path.realpath(sys.base_prefix).startswith(tuple(f"/{folder}/" for folder in sys.argv[1:]))
 sys.exit(1 if sys.version_info < (3, 10) else 3 if hidden else 0)
 END
     if [ "$code" -eq 3 ] && [ -n "${PYTHON:-}" ] && [ -n "$DESTDIR" ]; then

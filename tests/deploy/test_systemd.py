@@ -17,6 +17,7 @@ import pytest
 from gpuwhy import cli
 from gpuwhy import config as configuration
 
+SYSTEMD = "your distribution's package systemd"
 FOLDER = Path("deploy/systemd")
 DROPINS = ("host-evidence.conf", "slurm.conf")
 
@@ -72,10 +73,8 @@ def loadable(root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def analyze() -> tuple[str, int]:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("no systemd-analyze here")
+def analyze(require_program: Callable[[str, str], str]) -> tuple[str, int]:
+    program = require_program("systemd-analyze", SYSTEMD)
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     return program, int(re.search(r"\d+", said).group())  # type: ignore[union-attr]
 
@@ -159,11 +158,11 @@ def test_files_are_where_the_agent_looks(root: Path, unit: dict[str, list[str]])
     assert re.search(r"^u gpuwhy ", (root / FOLDER / "sysusers.conf").read_text(), re.MULTILINE)
 
 
-def test_the_user_cannot_log_in(root: Path, tmp_path: Path) -> None:
+def test_the_user_cannot_log_in(
+    root: Path, tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
     """What systemd-sysusers makes of its file."""
-    program = shutil.which("systemd-sysusers")
-    if program is None:
-        pytest.skip("no systemd-sysusers here")
+    program = require_program("systemd-sysusers", SYSTEMD)
     (tmp_path / "etc").mkdir()
     command = [program, f"--root={tmp_path}", str(root / FOLDER / "sysusers.conf")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -459,10 +458,10 @@ def test_one_at_a_time(
     tmp_path: Path,
     on_a_host: Callable[..., list[str]],
     host: Callable[..., subprocess.CompletedProcess[str]],
+    require_program: Callable[[str, str], str],
 ) -> None:
     """A second install.sh on the same folder ends at once, and touches nothing of the first."""
-    if shutil.which("flock") is None:
-        pytest.skip("no flock here")
+    require_program("flock", "your distribution's package util-linux")
     on_a_host("install.sh")
     (tmp_path / "opt/.why.gpuwhy-new").mkdir()
     held = os.open(tmp_path / "opt", os.O_RDONLY)
@@ -565,7 +564,7 @@ def test_a_python_in_a_home_folder(root: Path, tmp_path: Path) -> None:
         program.parent.mkdir(exist_ok=True)
         program.write_text(
             f"""#!/bin/sh
-if [ "$1 $2" = "-I -" ]; then set -- -I -c 'import sys; sys.base_prefix = "/home/me"; exec(sys.stdin.read())'; fi
+if [ "$1 $2" = "-I -" ]; then shift 2; set -- -I -c 'import sys; sys.base_prefix = "/home/me"; exec(sys.stdin.read())' "$@"; fi
 exec '{sys.executable}' "$@"
 """
         )

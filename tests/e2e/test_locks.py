@@ -16,6 +16,8 @@ import bcrypt
 import pytest
 import trustme
 
+from ..clients import trusting, write_pair  # noqa: TID252  one set of clients for all
+
 USAGE = 2
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 USERS = f"basic_auth_users: {{prom: '{HASH}'}}\n"
@@ -35,7 +37,7 @@ def authority() -> trustme.CA:
 @pytest.fixture
 def folder(tmp_path: Path, authority: trustme.CA) -> Path:
     """A folder with a server's certificate and key, and the authority's certificate."""
-    _write_pair(tmp_path, authority)
+    write_pair(tmp_path, authority.issue_cert("127.0.0.1"))
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     return tmp_path
 
@@ -62,9 +64,9 @@ def test_client_certificate_is_wanted(installed_gpuwhy: Any, folder: Path, autho
         stranger = trustme.CA().issue_cert("scraper")
         for own in (None, expired, stranger):
             with pytest.raises(OSError):
-                _status(agent.url, "/metrics", _trusting(authority, own))
+                _status(agent.url, "/metrics", trusting(authority, own))
         assert _status(agent.url.replace("https", "http"), "/metrics") == 400
-        assert _status(agent.url, "/metrics", _trusting(authority, authority.issue_cert("scraper"))) == 200
+        assert _status(agent.url, "/metrics", trusting(authority, authority.issue_cert("scraper"))) == 200
 
 
 def test_certificate_and_users_are_replaced_while_it_runs(
@@ -75,15 +77,15 @@ def test_certificate_and_users_are_replaced_while_it_runs(
     with installed_gpuwhy.serve(*REPLAY, "--web-config-file", _write(folder, tls + USERS)) as agent:
         port = int(agent.url.rpartition(":")[2])
         before = ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
-        assert _status(agent.url, "/metrics", _trusting(authority), "right") == 200
-        _write_pair(folder, authority)
+        assert _status(agent.url, "/metrics", trusting(authority), "right") == 200
+        write_pair(folder, authority.issue_cert("127.0.0.1"))
         _write(folder, tls + USERS.replace("prom:", "other:"))
         time.sleep(2)
         assert ssl.get_server_certificate(("127.0.0.1", port), timeout=10) != before
-        assert _status(agent.url, "/metrics", _trusting(authority), "right") == 401
+        assert _status(agent.url, "/metrics", trusting(authority), "right") == 401
         _write(folder, tls + "basic_auth_users: {other: plain}\n")
         time.sleep(2)
-        assert _status(agent.url, "/metrics", _trusting(authority), "right") == 401
+        assert _status(agent.url, "/metrics", trusting(authority), "right") == 401
         agent.stop()
     assert "stay in force" in "".join(agent.log)
     assert "plain" not in "".join(agent.log)
@@ -119,8 +121,8 @@ def test_silent_clients_do_not_stop_a_scrape(
         silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(700)]
         try:
             for _ in range(5):
-                assert _status(agent.url, "/metrics", _trusting(authority)) == 200
-            assert json.loads(_body(agent.url, "/api/v1/status", _trusting(authority)))["gpus"] is not None
+                assert _status(agent.url, "/metrics", trusting(authority)) == 200
+            assert json.loads(_body(agent.url, "/api/v1/status", trusting(authority)))["gpus"] is not None
         finally:
             for client in silent:
                 client.close()
@@ -130,25 +132,6 @@ def _write(folder: Path, content: str) -> str:
     (folder / "new.yaml").write_text(content)
     (folder / "new.yaml").chmod(0o600)
     return str((folder / "new.yaml").replace(folder / "web.yaml"))
-
-
-def _write_pair(folder: Path, authority: trustme.CA) -> None:
-    pair = authority.issue_cert("127.0.0.1")
-    for name, content in (
-        ("cert.pem", b"".join(blob.bytes() for blob in pair.cert_chain_pems)),
-        ("key.pem", pair.private_key_pem.bytes()),
-    ):
-        (folder / "new").write_bytes(content)
-        (folder / "new").chmod(0o600)
-        (folder / "new").replace(folder / name)
-
-
-def _trusting(authority: trustme.CA, own: trustme.LeafCert | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if own is not None:
-        own.configure_cert(context)
-    return context
 
 
 def _status(url: str, path: str, context: ssl.SSLContext | None = None, password: str = "") -> int:

@@ -17,6 +17,8 @@ import pytest
 from gpuwhy.exporter import connections as module
 from gpuwhy.exporter.connections import Connections, Place
 
+from ..clients import wait_for  # noqa: TID252  one set of clients for all
+
 Make = Callable[..., Any]
 
 
@@ -199,7 +201,7 @@ def test_accepting_that_only_fails_is_not_alive(
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (module._FAILED_S, module._MOST_FAILED_S)
     go_on.set()
-    assert _wait_for(connections.is_alive)
+    assert wait_for(connections.is_alive)
 
 
 def test_round_ends_where_nobody_comes(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def test_round_ends_where_nobody_comes(house: Make, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_POLL_S", 0.01)
     served = house()
     rounds = _count_rounds(monkeypatch)
-    assert _wait_for(lambda: len(rounds) > 3)
+    assert wait_for(lambda: len(rounds) > 3)
     assert served.connections.is_alive()
 
 
@@ -218,7 +220,7 @@ def test_full_waiting_room_is_no_busy_loop(house: Make, monkeypatch: pytest.Monk
     first = served.come(b"1\n")
     assert first.recv(9) == b"1\n"
     second = served.come(b"2\n")
-    assert _wait_for(lambda: len(served.connections._ready) == 1)
+    assert wait_for(lambda: len(served.connections._ready) == 1)
     third = served.come(b"3\n")
     rounds = _count_rounds(monkeypatch)
     third.settimeout(0.3)
@@ -264,12 +266,3 @@ def _count_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Connections, "_turn", counted)
     return rounds
-
-
-def _wait_for(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False

@@ -26,6 +26,8 @@ from gpuwhy.exporter.connections import NEW_S
 from gpuwhy.exporter.http import gzip_accepted, wanted_format
 from gpuwhy.exporter.web_config import WebConfig
 
+from ..clients import connection_threads, is_open, wait_for  # noqa: TID252  one set of clients for all
+
 Make = Callable[..., Any]
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0;q=0.75,application/openmetrics-text;version=0.0.1;q=0.5,"
@@ -425,7 +427,7 @@ def test_silent_and_slow_connections_get_no_thread(serve: Make) -> None:
         for client in (first, *rest):
             client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n")
         assert _healthy(stack.enter_context(_connect(port)))
-        assert _connection_threads() == 1
+        assert connection_threads() == 1
         silent = stack.enter_context(_connect(port))
         assert _is_closed(first)
         for client in rest:
@@ -453,7 +455,7 @@ def test_one_address_loses_its_places_to_others(serve: Make, monkeypatch: pytest
         crowd = [stack.enter_context(_connect(port, "127.0.0.2")) for _ in range(4)]
         assert all(map(_healthy, crowd))
         assert _healthy(other)
-        assert sum(map(_is_open, crowd)) == 3
+        assert sum(map(is_open, crowd)) == 3
 
 
 def test_full_file_table_costs_the_oldest_silent_one(serve: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,7 +508,7 @@ def test_client_that_does_not_read_is_dropped(serve: Make, ask: Make) -> None:
         client.connect(("127.0.0.1", port))
         client.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
         assert ask("/-/healthy", port=port)[0] == 200
-        assert _wait_for(lambda: _connection_threads() == 0)
+        assert wait_for(lambda: connection_threads() == 0)
 
 
 def test_stop_ends_every_thread(exposition: Exposition) -> None:
@@ -551,32 +553,9 @@ def _is_closed(client: socket.socket) -> bool:
     return True
 
 
-def _is_open(client: socket.socket) -> bool:
-    client.setblocking(False)
-    try:
-        return client.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionResetError:
-        return False
-
-
 def _client_hello() -> bytes:
     outgoing = ssl.MemoryBIO()
     context = ssl.create_default_context()
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1").do_handshake()
     return outgoing.read()
-
-
-def _connection_threads() -> int:
-    return sum(thread.name == "gpuwhy-http-connection" for thread in threading.enumerate())
-
-
-def _wait_for(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

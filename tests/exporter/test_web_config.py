@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +25,8 @@ from gpuwhy.exporter import web_config as module
 from gpuwhy.exporter.page import CONTENT_SECURITY_POLICY
 from gpuwhy.exporter.users import Access, Users
 from gpuwhy.exporter.web_config import WebConfig
+
+from ..clients import connection_threads, is_open, trusting, wait_for, write_pair  # noqa: TID252  one set of clients for all
 
 Make = Callable[..., Any]
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
@@ -46,7 +47,7 @@ def authority() -> trustme.CA:
 @pytest.fixture
 def folder(tmp_path: Path, authority: trustme.CA) -> Path:
     """A folder with the server's certificate and key, and the authority's certificate."""
-    _write_pair(tmp_path, authority.issue_cert("localhost", "127.0.0.1"))
+    write_pair(tmp_path, authority.issue_cert("localhost", "127.0.0.1"))
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     return tmp_path
 
@@ -149,7 +150,7 @@ def test_key_that_all_can_read_is_warned_of(folder: Path, caplog: pytest.LogCapt
 def test_tls_serves_and_plain_http_is_told(serve: Make, authority: trustme.CA) -> None:
     """Who speaks TLS is served; who does not gets 400 in plain text."""
     port = serve(TLS)
-    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    assert _ask(port, "/metrics", trusting(authority))[0] == 200
     status, headers, content = _ask(port, "/metrics")
     assert (status, headers["Connection"], content) == (400, "close", b"this port speaks TLS; ask by https\n")
 
@@ -158,7 +159,7 @@ def test_tls_to_the_plain_port_is_closed(serve: Make, authority: trustme.CA) -> 
     """A TLS hello to a server without TLS ends the connection, and the next one is served."""
     port = serve("")
     with pytest.raises(OSError):
-        _ask(port, "/metrics", _trusting(authority))
+        _ask(port, "/metrics", trusting(authority))
     assert _ask(port, "/metrics")[0] == 200
 
 
@@ -166,12 +167,12 @@ def test_client_certificate_is_asked_for(serve: Make, authority: trustme.CA) -> 
     """The right certificate is served; none, an expired one and a stranger's are not."""
     port = serve(MUTUAL)
     past = dt.datetime(2020, 1, 2, tzinfo=dt.timezone.utc)
-    good = _trusting(authority, authority.issue_cert("prometheus"))
+    good = trusting(authority, authority.issue_cert("prometheus"))
     expired = authority.issue_cert("prometheus", not_before=past - dt.timedelta(1), not_after=past)
     for context in (
-        _trusting(authority),
-        _trusting(authority, expired),
-        _trusting(authority, trustme.CA().issue_cert("prometheus")),
+        trusting(authority),
+        trusting(authority, expired),
+        trusting(authority, trustme.CA().issue_cert("prometheus")),
     ):
         with pytest.raises(OSError):
             _ask(port, "/metrics", context)
@@ -181,8 +182,8 @@ def test_client_certificate_is_asked_for(serve: Make, authority: trustme.CA) -> 
 def test_only_allowed_names_of_client_certificates(serve: Make, authority: trustme.CA) -> None:
     """A good certificate for another name is 403."""
     port = serve(MUTUAL.replace("}", ", client_allowed_sans: [prometheus]}"))
-    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert("prometheus")))[0] == 200
-    assert _ask(port, "/-/healthy", _trusting(authority, authority.issue_cert("grafana")))[0] == 403
+    assert _ask(port, "/metrics", trusting(authority, authority.issue_cert("prometheus")))[0] == 200
+    assert _ask(port, "/-/healthy", trusting(authority, authority.issue_cert("grafana")))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -198,8 +199,8 @@ def test_allowed_names_of_each_kind(serve: Make, authority: trustme.CA, allowed:
     """Addresses, however they are written, and e-mail count as names; another of the kind does not."""
     port = serve(MUTUAL.replace("}", f", client_allowed_sans: ['{allowed}']}}"))
     other = name.replace("1", "2").replace("scraper", "other")
-    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert(name)))[0] == 200
-    assert _ask(port, "/metrics", _trusting(authority, authority.issue_cert(other)))[0] == 403
+    assert _ask(port, "/metrics", trusting(authority, authority.issue_cert(name)))[0] == 200
+    assert _ask(port, "/metrics", trusting(authority, authority.issue_cert(other)))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_only_names_of_a_known_kind_let_in(
 ) -> None:
     """What Python's TLS says of a kind that it cannot read is no name."""
     port = serve(MUTUAL.replace("}", ", client_allowed_sans: ['<unsupported>']}"))
-    context = _trusting(authority, authority.issue_cert("prometheus"))
+    context = trusting(authority, authority.issue_cert("prometheus"))
     said = {"subjectAltName": ((kind, "<unsupported>"),)}
     monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_: said)
     assert _ask(port, "/metrics", context)[0] == (200 if let_in else 403)
@@ -323,11 +324,11 @@ def test_right_password_of_an_unknown_name_is_denied() -> None:
 def test_old_tls_is_refused(serve: Make, authority: trustme.CA) -> None:
     """min_version and cipher_suites are in force on the wire."""
     port = serve(TLS.replace("}", ", min_version: TLS13}"))
-    old = _trusting(authority)
+    old = trusting(authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(OSError):
         _ask(port, "/metrics", old)
-    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    assert _ask(port, "/metrics", trusting(authority))[0] == 200
     port = serve(TLS.replace("}", ", cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]}"))
     old.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
     with pytest.raises(OSError):
@@ -337,9 +338,9 @@ def test_old_tls_is_refused(serve: Make, authority: trustme.CA) -> None:
 def test_certificate_that_may_be_left_out_is_verified_when_given(serve: Make, authority: trustme.CA) -> None:
     """VerifyClientCertIfGiven lets in who has none, and not who has a bad one."""
     port = serve(MUTUAL.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"))
-    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    assert _ask(port, "/metrics", trusting(authority))[0] == 200
     with pytest.raises(OSError):
-        _ask(port, "/metrics", _trusting(authority, trustme.CA().issue_cert("prometheus")))
+        _ask(port, "/metrics", trusting(authority, trustme.CA().issue_cert("prometheus")))
 
 
 def test_security_headers_and_the_operators_own(serve: Make) -> None:
@@ -375,11 +376,11 @@ def test_certificate_is_replaced_while_running(serve: Make, folder: Path, author
     """A handshake that begins after the change has the new pair; a connection from before is served and closed."""
     port = serve(TLS)
     before = _served_certificate(port)
-    kept = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=_trusting(authority))
+    kept = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusting(authority))
     kept.connect()
-    _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
+    write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
     assert _served_certificate(port) != before
-    assert _ask(port, "/metrics", _trusting(authority))[0] == 200
+    assert _ask(port, "/metrics", trusting(authority))[0] == 200
     kept.request("GET", "/-/healthy")
     answer = kept.getresponse()
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
@@ -393,7 +394,7 @@ def test_kept_connection_does_not_outlive_stricter_locks(
     """Who came before certificates were asked for gets no answer more, and has to come again."""
     port = serve(before)
     kept = (
-        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=_trusting(authority))
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusting(authority))
         if before
         else http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     )
@@ -414,7 +415,7 @@ def test_bad_change_keeps_the_last_good_one(
     (folder / "key.pem").write_text("half")
     assert [_served_certificate(port) for _ in range(3)] == [before] * 3
     assert caplog.text.count("stay in force") == 1
-    _write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
+    write_pair(folder, authority.issue_cert("localhost", "127.0.0.1"))
     assert _served_certificate(port) != before
 
 
@@ -572,7 +573,7 @@ def test_checked_passwords_outlive_a_new_certificate(
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0)
     config = _config(folder, TLS + USERS)
     before = config.current()
-    _write_pair(folder, authority.issue_cert("localhost"))
+    write_pair(folder, authority.issue_cert("localhost"))
     after = config.current()
     assert after.context is not before.context
     assert after.users is before.users
@@ -603,7 +604,7 @@ def test_idle_and_slow_connections_leave_scrapes_alone(
 ) -> None:
     """With 200 silent connections and 50 that drip, every scrape is answered; the others hold no thread."""
     port = serve(content, max_connections=64, request_s=60.0)
-    context = _trusting(authority) if content else None
+    context = trusting(authority) if content else None
     stop = threading.Event()
     with ExitStack() as stack:
         stack.callback(stop.set)
@@ -616,8 +617,8 @@ def test_idle_and_slow_connections_leave_scrapes_alone(
         stack.callback(stop.set)
         for _ in range(10):
             assert _ask(port, "/metrics", context, Authorization=_basic("prom", "right"))[0] == 200
-        assert _wait_for(lambda: not _connection_threads())
-        assert all(map(_is_open, clients))
+        assert wait_for(lambda: not connection_threads())
+        assert all(map(is_open, clients))
 
 
 def _drip(clients: list[socket.socket], stop: threading.Event, start: bytes) -> None:
@@ -631,51 +632,9 @@ def _drip(clients: list[socket.socket], stop: threading.Event, start: bytes) -> 
         content = b"\x03"
 
 
-def _connection_threads() -> int:
-    return sum(each.name == "gpuwhy-http-connection" for each in threading.enumerate())
-
-
-def _is_open(client: socket.socket) -> bool:
-    client.setblocking(False)
-    try:
-        return client.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionResetError:
-        return False
-
-
-def _wait_for(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def _config(folder: Path, content: str) -> WebConfig:
     (folder / "web.yaml").write_text(content)
     return WebConfig(folder / "web.yaml")
-
-
-def _write_pair(folder: Path, pair: trustme.LeafCert) -> None:
-    """As a certificate's manager does it: each file replaced as a whole, readable by its owner."""
-    for name, content in (
-        ("cert.pem", b"".join(blob.bytes() for blob in pair.cert_chain_pems)),
-        ("key.pem", pair.private_key_pem.bytes()),
-    ):
-        (folder / "new").write_bytes(content)
-        (folder / "new").chmod(0o600)
-        (folder / "new").replace(folder / name)
-
-
-def _trusting(authority: trustme.CA, own: trustme.LeafCert | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if own is not None:
-        own.configure_cert(context)
-    return context
 
 
 def _served_certificate(port: int) -> str:

@@ -22,10 +22,10 @@ OPENED = 0  # the card with its signals, evidence and next steps
 WIDTH = 1200
 
 
-def draw(url: str, out: Path) -> None:
-    """The whole page at ``url`` as a PNG."""
+def chromium(program: str, driver: str) -> webdriver.Chrome:
+    """A browser without a window; its sandbox needs a user that is not root."""
     options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
+    options.binary_location = program
     for flag in (
         "--headless=new",
         "--no-sandbox",
@@ -34,7 +34,13 @@ def draw(url: str, out: Path) -> None:
         "--no-proxy-server",
     ):
         options.add_argument(flag)
-    browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or ""))
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+def draw(url: str, out: Path) -> None:
+    """The whole page at ``url`` as a PNG."""
+    browser = chromium(shutil.which("chromium") or "", shutil.which("chromedriver") or "")
     try:
         size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -6,16 +6,17 @@ import contextlib
 import json
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from ..clients import wait_for  # noqa: TID252  one set of clients for all
 
 READY_S = 60.0
 STOP_S = 10.0
@@ -47,16 +48,6 @@ def get(
     except urllib.error.HTTPError as error:
         with error:
             return bytes(error.read())
-
-
-def wait_for(done: Callable[[], bool], seconds: float, step: float = 0.05) -> bool:
-    """Whether it came to be within these seconds."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(step)
-    return True
 
 
 @dataclass

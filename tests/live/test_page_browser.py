@@ -15,9 +15,9 @@ from typing import Any
 import bcrypt
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
+from .page import chromium as start_chromium
 from .programs import free_port, get, wait_for
 
 REMEDY = "apt-get install chromium chromium-driver"
@@ -74,20 +74,8 @@ def agent(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 
 @pytest.fixture(scope="module")
 def chromium(require_program: Callable[[str, str], str]) -> Iterator[webdriver.Chrome]:
-    """One browser for all tests here; its sandbox needs a user that is not root."""
-    program, driver = require_program("chromium", REMEDY), require_program("chromedriver", REMEDY)
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-proxy-server",
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(driver))
+    """One browser for all tests here."""
+    started = start_chromium(require_program("chromium", REMEDY), require_program("chromedriver", REMEDY))
     yield started
     started.quit()
 
